@@ -1,0 +1,305 @@
+//! Interning: each distinct string, frame and stack is kept once and named by a small number.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        pub struct $name(pub u32);
+
+        impl $name {
+            /// The number as an index.
+            pub fn index(self) -> usize {
+                self.0 as usize
+            }
+        }
+    };
+}
+
+id!(
+    /// Names an interned string. `StringId(0)` is the empty string.
+    StringId
+);
+id!(
+    /// Names an interned frame.
+    FrameId
+);
+id!(
+    /// Names an interned stack by its innermost frame. `StackId(0)` is the stack without frames.
+    StackId
+);
+
+/// What a frame stands for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[repr(u8)]
+pub enum FrameKind {
+    /// A function, method, class body or module written in Python.
+    #[default]
+    Python = 0,
+    /// A function, method, closure or file written in PHP.
+    Php = 1,
+    /// A function that the PHP engine or an extension implements in C. It has no file and no line.
+    PhpInternal = 2,
+    /// Not code: a note in angle or square brackets, such as `[unreadable]`.
+    Marker = 3,
+}
+
+impl FrameKind {
+    /// The kind that `number` stands for in a recording.
+    pub fn from_number(number: u8) -> Option<Self> {
+        [Self::Python, Self::Php, Self::PhpInternal, Self::Marker]
+            .into_iter()
+            .find(|kind| *kind as u8 == number)
+    }
+}
+
+/// One function at one line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Frame {
+    /// What the frame stands for.
+    pub kind: FrameKind,
+    /// Qualified name: `Class.method` in Python, `Class::method` in PHP.
+    pub name: StringId,
+    /// Path as the interpreter knows it; empty where there is none.
+    pub file: StringId,
+    /// First line of the function; 0 if unknown.
+    pub first_line: u32,
+    /// The line being executed; 0 if unknown.
+    pub line: u32,
+}
+
+/// A stack as a tree node: its innermost frame, and the stack of the caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct StackNode {
+    /// The stack of the caller; `StackId(0)` for the outermost frame. Always smaller than the node's own number.
+    pub parent: StackId,
+    /// The innermost frame.
+    pub frame: FrameId,
+}
+
+/// What has been interned since the last call of [`Interner::take_delta`]; numbers go on without a gap.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InternerDelta {
+    /// The number of the first string in `strings`.
+    pub first_string: u32,
+    /// New strings.
+    pub strings: Vec<Arc<str>>,
+    /// The number of the first frame in `frames`.
+    pub first_frame: u32,
+    /// New frames.
+    pub frames: Vec<Frame>,
+    /// The number of the first stack in `stacks`.
+    pub first_stack: u32,
+    /// New stacks.
+    pub stacks: Vec<StackNode>,
+}
+
+/// Keeps strings, frames and stacks once each.
+#[derive(Clone, Debug)]
+pub struct Interner {
+    strings: Vec<Arc<str>>,
+    string_ids: HashMap<Arc<str>, StringId>,
+    frames: Vec<Frame>,
+    frame_ids: HashMap<Frame, FrameId>,
+    stacks: Vec<StackNode>,
+    stack_ids: HashMap<StackNode, StackId>,
+    taken: (usize, usize, usize),
+}
+
+impl Default for Interner {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Interner {
+    /// An interner that holds the empty string and the empty stack.
+    pub fn new() -> Self {
+        let empty: Arc<str> = Arc::from("");
+        let root = StackNode { parent: StackId(0), frame: FrameId(u32::MAX) };
+        Self {
+            strings: vec![empty.clone()],
+            string_ids: HashMap::from([(empty, StringId(0))]),
+            frames: Vec::new(),
+            frame_ids: HashMap::new(),
+            stacks: vec![root],
+            stack_ids: HashMap::new(),
+            taken: (1, 0, 1),
+        }
+    }
+
+    /// Interns `text`.
+    pub fn string(&mut self, text: &str) -> StringId {
+        if let Some(id) = self.string_ids.get(text) {
+            return *id;
+        }
+        let id = StringId(next(self.strings.len()));
+        let text: Arc<str> = Arc::from(text);
+        self.strings.push(text.clone());
+        self.string_ids.insert(text, id);
+        id
+    }
+
+    /// Interns `frame`.
+    pub fn frame(&mut self, frame: Frame) -> FrameId {
+        if let Some(id) = self.frame_ids.get(&frame) {
+            return *id;
+        }
+        let id = FrameId(next(self.frames.len()));
+        self.frames.push(frame);
+        self.frame_ids.insert(frame, id);
+        id
+    }
+
+    /// The stack that calls `frame` from `parent`.
+    pub fn push(&mut self, parent: StackId, frame: FrameId) -> StackId {
+        let node = StackNode { parent, frame };
+        if let Some(id) = self.stack_ids.get(&node) {
+            return *id;
+        }
+        let id = StackId(next(self.stacks.len()));
+        self.stacks.push(node);
+        self.stack_ids.insert(node, id);
+        id
+    }
+
+    /// The stack with these frames, innermost first.
+    pub fn stack(&mut self, leaf_first: &[FrameId]) -> StackId {
+        leaf_first.iter().rev().fold(StackId(0), |parent, frame| self.push(parent, *frame))
+    }
+
+    /// The text of a string; empty for a number that was never given out.
+    pub fn text(&self, id: StringId) -> &str {
+        self.strings.get(id.index()).map_or("", |text| text)
+    }
+
+    /// The frame behind a number; a nameless one for a number that was never given out.
+    pub fn frame_at(&self, id: FrameId) -> Frame {
+        self.frames.get(id.index()).copied().unwrap_or_default()
+    }
+
+    /// The node behind a number; `None` for the empty stack and for a number that was never given out.
+    pub fn node(&self, id: StackId) -> Option<StackNode> {
+        if id.0 == 0 { None } else { self.stacks.get(id.index()).copied() }
+    }
+
+    /// The frames of a stack, innermost first.
+    pub fn frames_of(&self, id: StackId) -> impl Iterator<Item = FrameId> + '_ {
+        let mut at = id;
+        std::iter::from_fn(move || {
+            let node = self.node(at)?;
+            // A parent is always older than its child, which also ends the walk on a damaged file.
+            at = if node.parent < at { node.parent } else { StackId(0) };
+            Some(node.frame)
+        })
+    }
+
+    /// How many strings, frames and stacks there are; the empty string and the empty stack count.
+    pub fn sizes(&self) -> (usize, usize, usize) {
+        (self.strings.len(), self.frames.len(), self.stacks.len())
+    }
+
+    /// What was interned since the last call.
+    pub fn take_delta(&mut self) -> InternerDelta {
+        let (strings, frames, stacks) = self.taken;
+        self.taken = self.sizes();
+        InternerDelta {
+            first_string: next(strings),
+            strings: self.strings[strings..].to_vec(),
+            first_frame: next(frames),
+            frames: self.frames[frames..].to_vec(),
+            first_stack: next(stacks),
+            stacks: self.stacks[stacks..].to_vec(),
+        }
+    }
+
+    /// Puts entries back under the numbers they had, as a reader of recordings does.
+    ///
+    /// Returns false, and changes nothing, if the numbers do not go on where this interner ends or an entry points
+    /// to one that does not exist: such a file is damaged.
+    pub fn apply(&mut self, delta: &InternerDelta) -> bool {
+        let (strings, frames, stacks) = self.sizes();
+        let all_strings = strings + delta.strings.len();
+        let all_frames = frames + delta.frames.len();
+        let in_order = delta.first_string as usize == strings
+            && delta.first_frame as usize == frames
+            && delta.first_stack as usize == stacks;
+        let frames_fit = delta
+            .frames
+            .iter()
+            .all(|frame| frame.name.index() < all_strings && frame.file.index() < all_strings);
+        let stacks_fit = delta
+            .stacks
+            .iter()
+            .enumerate()
+            .all(|(at, node)| node.parent.index() < stacks + at && node.frame.index() < all_frames);
+        if !(in_order && frames_fit && stacks_fit) {
+            return false;
+        }
+        for text in &delta.strings {
+            self.string_ids.entry(text.clone()).or_insert(StringId(next(self.strings.len())));
+            self.strings.push(text.clone());
+        }
+        for frame in &delta.frames {
+            self.frame_ids.entry(*frame).or_insert(FrameId(next(self.frames.len())));
+            self.frames.push(*frame);
+        }
+        for node in &delta.stacks {
+            self.stack_ids.entry(*node).or_insert(StackId(next(self.stacks.len())));
+            self.stacks.push(*node);
+        }
+        self.taken = self.sizes();
+        true
+    }
+}
+
+/// A length as the next number. Four billion distinct entries do not fit in memory, so the cast cannot be reached.
+fn next(length: usize) -> u32 {
+    u32::try_from(length).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_stack_has_one_number() {
+        let mut interner = Interner::new();
+        let name = interner.string("f");
+        let frame = interner.frame(Frame { name, line: 3, ..Frame::default() });
+        let other = interner.frame(Frame { name, line: 4, ..Frame::default() });
+        let stack = interner.stack(&[frame, other]);
+        assert_eq!(stack, interner.stack(&[frame, other]));
+        assert_eq!(interner.frames_of(stack).collect::<Vec<_>>(), [frame, other]);
+        assert_ne!(stack, interner.stack(&[other, frame]));
+    }
+
+    #[test]
+    fn deltas_rebuild_the_interner() {
+        let mut source = Interner::new();
+        let mut copy = Interner::new();
+        for round in 0..3 {
+            let name = source.string(&format!("f{round}"));
+            let frame = source.frame(Frame { name, ..Frame::default() });
+            source.push(StackId(round), frame);
+            assert!(copy.apply(&source.take_delta()));
+        }
+        assert_eq!(copy.sizes(), source.sizes());
+        assert_eq!(copy.text(StringId(2)), "f1");
+    }
+
+    #[test]
+    fn a_delta_that_points_nowhere_is_refused() {
+        let mut interner = Interner::new();
+        let node = StackNode { parent: StackId(7), frame: FrameId(0) };
+        let delta =
+            InternerDelta { first_string: 1, first_stack: 1, stacks: vec![node], ..InternerDelta::default() };
+        assert!(!interner.apply(&delta));
+        assert_eq!(interner.sizes(), (1, 0, 1));
+    }
+}

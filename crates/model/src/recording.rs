@@ -1,0 +1,295 @@
+//! A recording: what was asked, what was seen, and how well.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Interner, InternerDelta, StackId, StringId};
+
+macro_rules! index {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        pub struct $name(pub u32);
+    };
+}
+
+index!(
+    /// Index into [`Recording::processes`]. A pid alone does not name a process: pids come back.
+    ProcessId
+);
+index!(
+    /// Index into [`Recording::threads`].
+    ThreadId
+);
+index!(
+    /// Number of a request, from 1; 0 stands for none.
+    RequestId
+);
+
+/// The language of a process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Language {
+    /// CPython.
+    #[default]
+    Python,
+    /// PHP (Zend engine).
+    Php,
+}
+
+/// Which moments count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// Every moment, running or waiting.
+    #[default]
+    Wall,
+    /// Moments in which the thread is running or ready to run.
+    Cpu,
+    /// Moments in which the thread holds the global interpreter lock.
+    Gil,
+}
+
+/// What is known when a recording starts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordingInfo {
+    /// Version of the tool that wrote it.
+    pub tool: String,
+    /// Begin, nanoseconds since 1970.
+    pub started_unix_ns: u64,
+    /// Time between two samples of a thread, and so the weight of one sample.
+    pub interval_ns: u64,
+    /// Which moments count.
+    pub mode: Mode,
+    /// What was asked for, as typed (`--fpm www`), for the reader's orientation.
+    pub target: String,
+    /// Name of the sampler that took the samples (`outside`).
+    pub sampler: String,
+    /// What this sampler cannot see, one sentence each.
+    pub cannot_see: Vec<String>,
+    /// Kernel release and machine of the host.
+    pub host: String,
+}
+
+/// A process that was sampled.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Process {
+    /// Number of the process in this recording.
+    pub id: ProcessId,
+    /// Process id as this host numbers it.
+    pub pid: u32,
+    /// Process id in the innermost pid namespace of the target; equals `pid` outside containers.
+    pub ns_pid: u32,
+    /// Language.
+    pub language: Language,
+    /// Version of the interpreter, such as `3.13.1`.
+    pub version: String,
+    /// What the process is called: an FPM pool's title, or program and script. No further arguments.
+    pub title: String,
+    /// First sight, nanoseconds since the begin of the recording.
+    pub first_ns: u64,
+    /// Seen to have ended, nanoseconds since the begin of the recording; 0 while it runs.
+    pub ended_ns: u64,
+}
+
+/// A thread that was sampled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Thread {
+    /// Number of the thread in this recording.
+    pub id: ThreadId,
+    /// The process it belongs to.
+    pub process: ProcessId,
+    /// Kernel thread id as this host numbers it.
+    pub tid: u32,
+    /// Number of the (sub)interpreter; 0 is the main one.
+    pub interpreter: u64,
+    /// Name, by the program or by the kernel.
+    pub name: StringId,
+}
+
+/// What a thread was doing at the moment of a sample: a set of flags.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct State(pub u8);
+
+impl State {
+    /// Running or ready to run.
+    pub const ON_CPU: State = State(1);
+    /// Whether it ran could not be read.
+    pub const CPU_UNKNOWN: State = State(1 << 1);
+    /// Held the global interpreter lock.
+    pub const HAS_GIL: State = State(1 << 2);
+    /// A worker between two requests; never counted as code.
+    pub const IDLE: State = State(1 << 3);
+    /// In a request, with no frame yet or any more: start-up, compilation, shutdown of the request.
+    pub const ENGINE: State = State(1 << 4);
+    /// The stack was cut at its outer end.
+    pub const TRUNCATED: State = State(1 << 5);
+    /// Part of the stack had to be read twice.
+    pub const REPAIRED: State = State(1 << 6);
+
+    /// Whether all flags of `other` are set.
+    pub fn has(self, other: State) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// This state with the flags of `other` as well.
+    #[must_use]
+    pub fn with(self, other: State) -> State {
+        State(self.0 | other.0)
+    }
+}
+
+/// One look at one thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sample {
+    /// Nanoseconds since the begin of the recording.
+    pub time_ns: u64,
+    /// The thread.
+    pub thread: ThreadId,
+    /// Its stack.
+    pub stack: StackId,
+    /// What it was doing.
+    pub state: State,
+    /// The request it was working on.
+    pub request: RequestId,
+}
+
+/// Samples by column, in the order they were taken.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SampleBlock {
+    /// [`Sample::time_ns`].
+    pub time_ns: Vec<u64>,
+    /// [`Sample::thread`].
+    pub thread: Vec<u32>,
+    /// [`Sample::stack`].
+    pub stack: Vec<u32>,
+    /// [`Sample::state`].
+    pub state: Vec<u8>,
+    /// [`Sample::request`].
+    pub request: Vec<u32>,
+}
+
+impl SampleBlock {
+    /// Adds a sample at the end.
+    pub fn push(&mut self, sample: Sample) {
+        self.time_ns.push(sample.time_ns);
+        self.thread.push(sample.thread.0);
+        self.stack.push(sample.stack.0);
+        self.state.push(sample.state.0);
+        self.request.push(sample.request.0);
+    }
+
+    /// Number of samples.
+    pub fn len(&self) -> usize {
+        self.time_ns.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.time_ns.is_empty()
+    }
+
+    /// The samples one by one.
+    pub fn iter(&self) -> impl Iterator<Item = Sample> + '_ {
+        (0..self.len()).map(|at| Sample {
+            time_ns: self.time_ns[at],
+            thread: ThreadId(self.thread[at]),
+            stack: StackId(self.stack[at]),
+            state: State(self.state[at]),
+            request: RequestId(self.request[at]),
+        })
+    }
+}
+
+/// One request of a worker, as far as the samples saw it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Request {
+    /// Number of the request in this recording.
+    pub id: RequestId,
+    /// The worker.
+    pub process: ProcessId,
+    /// HTTP method.
+    pub method: StringId,
+    /// Path of the URI.
+    pub uri: StringId,
+    /// File of the script.
+    pub script: StringId,
+    /// Begin by the engine's own clock, nanoseconds since 1970; 0 if it did not note it.
+    pub started_unix_ns: u64,
+    /// First sample that saw it, nanoseconds since the begin of the recording.
+    pub first_ns: u64,
+    /// Last sample that saw it.
+    pub last_ns: u64,
+    /// Samples that saw it.
+    pub samples: u32,
+    /// Most request memory seen in use.
+    pub peak_memory_bytes: u64,
+}
+
+/// How well the recording went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Totals {
+    /// Time covered so far.
+    pub duration_ns: u64,
+    /// Moments at which the schedule asked for a sample of everything.
+    pub ticks_planned: u64,
+    /// Moments at which one was taken.
+    pub ticks_taken: u64,
+    /// Samples stored.
+    pub samples: u64,
+    /// Looks at threads that the mode leaves out (`cpu`, `gil`).
+    pub filtered: u64,
+    /// Samples of which a part was read twice.
+    pub repaired: u64,
+    /// Samples dropped because the target changed during the repair too.
+    pub torn: u64,
+    /// Samples lost to failed reads.
+    pub failed: u64,
+    /// CPU time of the recorder itself.
+    pub own_cpu_ns: u64,
+    /// The recording was closed in order; false after a crash or while it runs.
+    pub complete: bool,
+}
+
+/// What a recording gains in one flush.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Batch {
+    /// New strings, frames and stacks.
+    pub interned: InternerDelta,
+    /// New or changed processes.
+    pub processes: Vec<Process>,
+    /// New or changed threads.
+    pub threads: Vec<Thread>,
+    /// New samples.
+    pub samples: SampleBlock,
+    /// Requests that ended, in any order.
+    pub requests: Vec<Request>,
+    /// Totals so far.
+    pub totals: Totals,
+}
+
+/// A whole recording in memory.
+#[derive(Clone, Debug, Default)]
+pub struct Recording {
+    /// What was known at the start.
+    pub info: RecordingInfo,
+    /// How well it went.
+    pub totals: Totals,
+    /// Strings, frames and stacks.
+    pub interner: Interner,
+    /// Processes by [`ProcessId`].
+    pub processes: Vec<Process>,
+    /// Threads by [`ThreadId`].
+    pub threads: Vec<Thread>,
+    /// Samples, oldest first.
+    pub blocks: Vec<SampleBlock>,
+    /// Requests that ended while they were watched, in the order of their end.
+    pub requests: Vec<Request>,
+}
+
+impl Recording {
+    /// All samples, oldest first.
+    pub fn samples(&self) -> impl Iterator<Item = Sample> + '_ {
+        self.blocks.iter().flat_map(SampleBlock::iter)
+    }
+}

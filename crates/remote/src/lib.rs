@@ -1,0 +1,25 @@
+//! Finds another process and reads its memory, maps and symbols.
+//!
+//! Owns every system call that touches a target. Never writes into a target and never stops one; the single
+//! exception is [`Pause`], which exists for `--pause` alone. Knows no interpreter.
+
+mod chain;
+mod discover;
+mod elf;
+mod image;
+mod live;
+mod maps;
+mod memory;
+mod pause;
+mod procfs;
+
+pub use chain::{Anchor, Chain, ChainReader, FrameLayout, Head};
+pub use discover::{FpmMaster, FpmPool, descendants, find_fpm_pool, find_host_pid};
+pub use image::{Image, ImageRecorder};
+pub use live::{LiveProcess, OpenError};
+pub use maps::{Mapping, parse_maps};
+pub use memory::{Memory, Range, ReadError, RemoteAddr, Symbols, read_c_string, read_u32, read_u64};
+pub use pause::Pause;
+pub use procfs::{
+    Activity, ActivityReader, ProcessStat, children_of, command_line, process_stat, status_value, threads_of,
+};

@@ -1,0 +1,309 @@
+//! A running process as [`Memory`] and [`Symbols`].
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+use crate::elf::{ElfFacts, read_facts};
+use crate::procfs::{process_stat, status_value};
+use crate::{Mapping, Memory, Range, ReadError, RemoteAddr, Symbols, parse_maps};
+
+/// The most pieces that the kernel takes in one `process_vm_readv` (`UIO_MAXIOV`).
+const MAX_PIECES: usize = 1_024;
+
+/// Why a process cannot be looked into.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// No such process.
+    #[error("no process {pid}")]
+    NotFound {
+        /// The process asked for.
+        pid: u32,
+    },
+    /// A kernel thread or a zombie: there is no memory to read.
+    #[error("process {pid} ({comm}) has no memory of its own")]
+    NoMemory {
+        /// The process asked for.
+        pid: u32,
+        /// Its name.
+        comm: String,
+    },
+    /// The kernel refuses.
+    #[error("not permitted to read process {pid} ({comm}): {reason}")]
+    Denied {
+        /// The process asked for.
+        pid: u32,
+        /// Its name.
+        comm: String,
+        /// What stands in the way.
+        reason: String,
+        /// What the user can do about it.
+        hint: String,
+    },
+}
+
+/// A running process that we may read.
+#[derive(Debug)]
+pub struct LiveProcess {
+    pid: u32,
+    start_ticks: u64,
+    mappings: Vec<Mapping>,
+    /// Interpreter candidates: the program first, then its libraries, each with what must be added to an address.
+    modules: Vec<(std::sync::Arc<ElfFacts>, u64)>,
+    program: PathBuf,
+}
+
+impl LiveProcess {
+    /// Opens process `pid` (as this host numbers it) and finds its interpreter's files.
+    ///
+    /// # Errors
+    ///
+    /// See [`OpenError`].
+    pub fn open(pid: u32) -> Result<Self, OpenError> {
+        let stat = process_stat(pid).ok_or(OpenError::NotFound { pid })?;
+        let text = match fs::read_to_string(format!("/proc/{pid}/maps")) {
+            Ok(text) => text,
+            Err(_) if process_stat(pid).is_none() => return Err(OpenError::NotFound { pid }),
+            Err(_) => return Err(denied(pid, stat.comm)),
+        };
+        let mappings = parse_maps(&text);
+        let Some(first) = mappings.first() else {
+            return Err(OpenError::NoMemory { pid, comm: stat.comm });
+        };
+        let mut process = Self {
+            pid,
+            start_ticks: stat.start_ticks,
+            modules: Vec::new(),
+            program: fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default(),
+            mappings: Vec::new(),
+        };
+        // `maps` only needs permission to look; reading memory asks for more. Find out now, where it can be explained.
+        if let Err(ReadError::Denied { .. }) = process.read(RemoteAddr(first.start), &mut [0]) {
+            return Err(denied(pid, stat.comm));
+        }
+        process.modules = find_modules(pid, &process.program, &mappings);
+        process.mappings = mappings;
+        Ok(process)
+    }
+
+    /// The process id as this host numbers it.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Path of the program, as the target sees it; ` (deleted)` at its end if it was removed.
+    pub fn program(&self) -> &Path {
+        &self.program
+    }
+
+    /// The memory map as of [`LiveProcess::open`].
+    pub fn mappings(&self) -> &[Mapping] {
+        &self.mappings
+    }
+
+    /// Whether the process still runs; false also if its pid has gone to another process.
+    pub fn is_running(&self) -> bool {
+        process_stat(self.pid)
+            .is_some_and(|stat| stat.start_ticks == self.start_ticks && !matches!(stat.state, 'Z' | 'X'))
+    }
+
+    fn error(&self, addr: RemoteAddr, len: usize) -> Option<ReadError> {
+        match std::io::Error::last_os_error().raw_os_error() {
+            Some(libc::ESRCH) => Some(ReadError::Gone { pid: self.pid }),
+            Some(libc::EPERM) => Some(ReadError::Denied { pid: self.pid }),
+            _ if len > 0 => Some(ReadError::Unmapped { addr, len }),
+            _ => None,
+        }
+    }
+}
+
+impl Memory for LiveProcess {
+    fn read(&self, addr: RemoteAddr, buf: &mut [u8]) -> Result<(), ReadError> {
+        let len = buf.len();
+        match self.read_ranges(&[Range::new(addr, len)], buf)? {
+            1 => Ok(()),
+            _ => Err(ReadError::Unmapped { addr, len }),
+        }
+    }
+
+    fn read_ranges(&self, ranges: &[Range], buf: &mut [u8]) -> Result<usize, ReadError> {
+        debug_assert_eq!(ranges.iter().map(|range| range.len).sum::<usize>(), buf.len());
+        let mut done = 0;
+        let mut rest = buf;
+        for group in ranges.chunks(MAX_PIECES) {
+            let len: usize = group.iter().map(|range| range.len).sum();
+            let (head, tail) = rest.split_at_mut(len);
+            rest = tail;
+            let pieces: Vec<libc::iovec> = group
+                .iter()
+                .map(|range| libc::iovec { iov_base: range.addr.0 as *mut libc::c_void, iov_len: range.len })
+                .collect();
+            let local = libc::iovec { iov_base: head.as_mut_ptr().cast(), iov_len: len };
+            // SAFETY: `local` describes `head`, which is borrowed mutably for the whole call; the kernel checks the
+            // addresses of the other process itself and never writes there.
+            let copied = unsafe {
+                libc::process_vm_readv(
+                    self.pid.cast_signed(),
+                    &raw const local,
+                    1,
+                    pieces.as_ptr(),
+                    group.len() as libc::c_ulong,
+                    0,
+                )
+            };
+            let Ok(mut copied) = usize::try_from(copied) else {
+                return match self.error(group[0].addr, group[0].len) {
+                    Some(ReadError::Unmapped { .. }) | None => Ok(done),
+                    Some(error) => Err(error),
+                };
+            };
+            // The kernel stops at the first byte that it cannot read.
+            for range in group {
+                if copied < range.len {
+                    return Ok(done);
+                }
+                copied -= range.len;
+                done += 1;
+            }
+        }
+        Ok(done)
+    }
+}
+
+impl Symbols for LiveProcess {
+    fn symbol(&self, name: &str) -> Option<RemoteAddr> {
+        self.modules
+            .iter()
+            .find_map(|(facts, bias)| facts.symbol(name).map(|vaddr| RemoteAddr(vaddr.wrapping_add(*bias))))
+    }
+
+    fn section(&self, name: &str) -> Option<Range> {
+        self.modules.iter().find_map(|(facts, bias)| {
+            let (vaddr, len) = facts.section(name)?;
+            (vaddr != 0)
+                .then(|| Range::new(RemoteAddr(vaddr.wrapping_add(*bias)), usize::try_from(len).unwrap_or(0)))
+        })
+    }
+}
+
+/// The program and the libraries whose name says that they hold an interpreter.
+fn find_modules(pid: u32, program: &Path, mappings: &[Mapping]) -> Vec<(std::sync::Arc<ElfFacts>, u64)> {
+    let program = program.to_string_lossy();
+    let program = program.strip_suffix(" (deleted)").unwrap_or(&program);
+    let mut candidates: Vec<(bool, &Mapping)> = Vec::new();
+    for mapping in mappings {
+        let name = mapping.path.rsplit('/').next().unwrap_or("");
+        let is_program = mapping.path == program;
+        let holds_interpreter = name.starts_with("libpython") || name.starts_with("libphp");
+        // Only the first mapping of a file: it tells the load address.
+        if (is_program || holds_interpreter)
+            && !candidates
+                .iter()
+                .any(|(_, seen)| seen.inode == mapping.inode && seen.device == mapping.device)
+        {
+            candidates.push((is_program, mapping));
+        }
+    }
+    candidates.sort_by_key(|(is_program, _)| !is_program);
+    candidates
+        .into_iter()
+        .filter_map(|(is_program, mapping)| {
+            let mut paths = vec![PathBuf::from(format!("/proc/{pid}/root{}", mapping.path))];
+            if is_program {
+                paths.push(PathBuf::from(format!("/proc/{pid}/exe")));
+            }
+            // For files that were removed or replaced while mapped. Needs CAP_CHECKPOINT_RESTORE.
+            paths.push(PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end)));
+            // An overlay file system may show another inode in `maps` than `stat` gives: then take the path's word,
+            // unless the kernel says that the file is no longer there.
+            let facts = read_facts(&paths, mapping.inode)
+                .or_else(|| if mapping.deleted { None } else { read_facts(&paths, 0) })?;
+            let bias = mapping.start.wrapping_sub(mapping.file_offset).wrapping_sub(facts.base_vaddr());
+            (!facts.is_empty()).then_some((facts, bias))
+        })
+        .collect()
+}
+
+/// Finds out why the kernel refuses, so that the user need not guess.
+fn denied(pid: u32, comm: String) -> OpenError {
+    let uids = status_value(pid, "Uid").unwrap_or_default();
+    let target_uid = uids.split_whitespace().next().and_then(|uid| uid.parse::<u32>().ok());
+    // SAFETY: `geteuid` has no preconditions and cannot fail.
+    let own_uid = unsafe { libc::geteuid() };
+    let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
+    let (reason, hint) = if target_uid.is_some_and(|uid| uid != own_uid) {
+        (
+            format!("it belongs to user {}, we run as user {own_uid}", target_uid.unwrap_or_default()),
+            "run as root, or give the program CAP_SYS_PTRACE: `sudo setcap cap_sys_ptrace+ep $(command -v slip)`"
+                .to_owned(),
+        )
+    } else if matches!(scope.trim(), "1" | "2" | "3") && own_uid != 0 {
+        (
+            format!("`kernel.yama.ptrace_scope` is {}", scope.trim()),
+            "run as root, or allow it: `sudo sysctl kernel.yama.ptrace_scope=0`".to_owned(),
+        )
+    } else if own_uid == 0 {
+        (
+            "the kernel refuses although we are root: CAP_SYS_PTRACE is missing".to_owned(),
+            "in a container add the capability: `docker run --cap-add SYS_PTRACE …`".to_owned(),
+        )
+    } else {
+        (
+            "it belongs to the same user but is not dumpable".to_owned(),
+            "run as root, or for PHP-FPM set `process.dumpable = yes` in the pool and reload it".to_owned(),
+        )
+    };
+    OpenError::Denied { pid, comm, reason, hint }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_own_memory_reads_back() {
+        let process = LiveProcess::open(std::process::id()).unwrap();
+        let secret: Vec<u8> = (0..10_000u32).map(|n| n.to_le_bytes()[0]).collect();
+        let addr = RemoteAddr(secret.as_ptr() as u64);
+        let mut buf = vec![0; 10_000];
+        process.read(addr, &mut buf).unwrap();
+        assert_eq!(buf, secret);
+        assert!(process.is_running());
+    }
+
+    #[test]
+    fn a_read_stops_at_the_first_hole() {
+        let process = LiveProcess::open(std::process::id()).unwrap();
+        let here = [7_u8; 16];
+        let ranges = [
+            Range::new(RemoteAddr(here.as_ptr() as u64), 16),
+            Range::new(RemoteAddr(8), 8),
+            Range::new(RemoteAddr(0), 8),
+        ];
+        let mut buf = [0; 32];
+        assert_eq!(process.read_ranges(&ranges, &mut buf), Ok(1));
+        assert_eq!(buf[..16], here);
+        assert_eq!(
+            process.read(RemoteAddr(u64::MAX - 4), &mut [0; 8]),
+            Err(ReadError::Unmapped { addr: RemoteAddr(u64::MAX - 4), len: 8 })
+        );
+    }
+
+    #[test]
+    fn more_pieces_than_the_kernel_takes_at_once() {
+        let process = LiveProcess::open(std::process::id()).unwrap();
+        let here: Vec<u8> = (0..3_000u32).map(|n| n.to_le_bytes()[0]).collect();
+        let ranges: Vec<Range> =
+            (0..3_000).map(|at| Range::new(RemoteAddr(here.as_ptr() as u64 + at), 1)).collect();
+        let mut buf = vec![0; 3_000];
+        assert_eq!(process.read_ranges(&ranges, &mut buf), Ok(3_000));
+        assert_eq!(buf, here);
+    }
+
+    #[test]
+    fn there_is_no_such_process() {
+        assert_eq!(LiveProcess::open(u32::MAX).unwrap_err(), OpenError::NotFound { pid: u32::MAX });
+    }
+}

@@ -1,0 +1,186 @@
+//! Small files of `/proc` about a process and its threads.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+
+/// What `/proc/PID/stat` says about a process or thread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcessStat {
+    /// Name of the main thread.
+    pub comm: String,
+    /// State letter: `R`, `S`, `D`, `Z` and so on.
+    pub state: char,
+    /// Parent process.
+    pub parent: u32,
+    /// Start time in clock ticks since boot: with the pid it names a process for good.
+    pub start_ticks: u64,
+}
+
+/// Reads `/proc/PID/stat`; `None` if there is no such process.
+pub fn process_stat(pid: u32) -> Option<ProcessStat> {
+    parse_stat(&String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/stat")).ok()?))
+}
+
+fn parse_stat(text: &str) -> Option<ProcessStat> {
+    // The name may itself hold spaces and parentheses; the last one closes it.
+    let (head, tail) = text.rsplit_once(") ")?;
+    let comm = head.split_once(" (")?.1.to_owned();
+    let fields: Vec<&str> = tail.split(' ').collect();
+    Some(ProcessStat {
+        comm,
+        state: fields.first()?.chars().next()?,
+        parent: fields.get(1)?.parse().ok()?,
+        start_ticks: fields.get(19)?.parse().ok()?,
+    })
+}
+
+/// The arguments of a process; empty for a zombie or a kernel thread.
+pub fn command_line(pid: u32) -> Vec<String> {
+    let Ok(bytes) = fs::read(format!("/proc/{pid}/cmdline")) else { return Vec::new() };
+    let mut arguments: Vec<String> =
+        bytes.split(|byte| *byte == 0).map(|part| String::from_utf8_lossy(part).into_owned()).collect();
+    // A title set by the program is padded with zeros; a plain command line ends with one.
+    while arguments.last().is_some_and(String::is_empty) {
+        arguments.pop();
+    }
+    arguments
+}
+
+/// A line of `/proc/PID/status`, such as `Uid` or `NSpid`.
+pub fn status_value(pid: u32, key: &str) -> Option<String> {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    text.lines()
+        .find_map(|line| line.strip_prefix(key)?.strip_prefix(':').map(|value| value.trim().to_owned()))
+}
+
+/// Thread ids of a process, in ascending order.
+pub fn threads_of(pid: u32) -> Vec<u32> {
+    let mut tids = numbers_in(&format!("/proc/{pid}/task"));
+    tids.sort_unstable();
+    tids
+}
+
+/// Direct children of a process, all its threads taken together.
+pub fn children_of(pid: u32) -> Vec<u32> {
+    let mut children = Vec::new();
+    let mut listed = false;
+    for tid in numbers_in(&format!("/proc/{pid}/task")) {
+        if let Ok(text) = fs::read_to_string(format!("/proc/{pid}/task/{tid}/children")) {
+            listed = true;
+            children.extend(text.split_whitespace().filter_map(|child| child.parse::<u32>().ok()));
+        }
+    }
+    if !listed {
+        // A kernel without CONFIG_PROC_CHILDREN: look at the parent of every process.
+        children = all_pids()
+            .into_iter()
+            .filter(|other| process_stat(*other).is_some_and(|stat| stat.parent == pid))
+            .collect();
+    }
+    children.sort_unstable();
+    children.dedup();
+    children
+}
+
+/// Every process that `/proc` shows.
+pub(crate) fn all_pids() -> Vec<u32> {
+    numbers_in("/proc")
+}
+
+fn numbers_in(folder: &str) -> Vec<u32> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// Whether a thread is running.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activity {
+    /// Running or ready to run.
+    Running,
+    /// Blocked in the kernel.
+    Blocked,
+    /// Not to be found out.
+    Unknown,
+}
+
+/// Asks again and again whether one thread is running, through a file that is kept open.
+#[derive(Debug)]
+pub struct ActivityReader {
+    file: File,
+    kind: ActivityFile,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ActivityFile {
+    Syscall,
+    Stat,
+}
+
+impl ActivityReader {
+    /// Opens the files of thread `tid` of process `pid`.
+    ///
+    /// `/proc/PID/task/TID/syscall` answers in 0.3 us for a running thread and 0.6 us for a blocked one; `stat` takes
+    /// 1 us (measured on 6.18) and is the fallback for kernels that are built without the former.
+    ///
+    /// # Errors
+    ///
+    /// If neither file can be opened: the thread is gone.
+    pub fn open(pid: u32, tid: u32) -> io::Result<Self> {
+        let mut buf = [0; 32];
+        if let Ok(file) = File::open(format!("/proc/{pid}/task/{tid}/syscall"))
+            && file.read_at(&mut buf, 0).is_ok()
+        {
+            return Ok(Self { file, kind: ActivityFile::Syscall });
+        }
+        Ok(Self { file: File::open(format!("/proc/{pid}/task/{tid}/stat"))?, kind: ActivityFile::Stat })
+    }
+
+    /// What the thread does now.
+    pub fn read(&self) -> Activity {
+        let mut buf = [0; 256];
+        let Ok(len) = self.file.read_at(&mut buf, 0) else { return Activity::Unknown };
+        let text = &buf[..len];
+        match self.kind {
+            ActivityFile::Syscall if text.starts_with(b"running") => Activity::Running,
+            ActivityFile::Syscall if len > 0 => Activity::Blocked,
+            ActivityFile::Syscall => Activity::Unknown,
+            ActivityFile::Stat => match parse_stat(&String::from_utf8_lossy(text)).map(|stat| stat.state) {
+                Some('R') => Activity::Running,
+                Some(_) => Activity::Blocked,
+                // 256 bytes cut `stat` before its end, which `parse_stat` wants; the letter stands at its begin.
+                None => match text.rsplit(|byte| *byte == b')').next().and_then(|rest| rest.get(1)) {
+                    Some(b'R') => Activity::Running,
+                    Some(_) => Activity::Blocked,
+                    None => Activity::Unknown,
+                },
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_may_look_like_the_rest_of_the_line() {
+        let text = "12 (a) S (b) R 7 12 12 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 0";
+        let stat = parse_stat(text).unwrap();
+        assert_eq!(
+            (stat.comm.as_str(), stat.state, stat.parent, stat.start_ticks),
+            ("a) S (b", 'R', 7, 4711)
+        );
+        assert_eq!(parse_stat("12 (a"), None);
+    }
+
+    #[test]
+    fn this_thread_is_running() {
+        let pid = std::process::id();
+        let tid = *threads_of(pid).last().unwrap();
+        assert_ne!(ActivityReader::open(pid, tid).unwrap().read(), Activity::Unknown);
+        assert!(process_stat(pid).unwrap().start_ticks > 0);
+        assert!(!command_line(pid).is_empty());
+        assert_eq!(process_stat(u32::MAX), None);
+    }
+}
