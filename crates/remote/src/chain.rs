@@ -4,17 +4,17 @@
 //! chain frame by frame shows callers and callees that never met (45 % of the samples of a busy PHP target); trying
 //! again until nothing moves shows only what stands still. So a sample is this:
 //!
-//! 1. One system call copies, in this order: the anchor (where the innermost frame is), all pieces of memory in which
-//!    the frames lay last time, the same pieces again, the anchor again. Pieces are copied whole, with some room for
-//!    deeper calls.
-//! 2. The chain is followed from the second anchor through the second copy. It is *clean* if each frame is the same in
-//!    both copies and the innermost one was already on the chain at the first anchor: then the frames stood still from
-//!    the first copy to the second, and the second anchor says which of them was innermost.
-//! 3. Otherwise the frames that differ, and those pushed in between, are read once more in the same way, they alone.
-//!    The result is *repaired* if they now stand still, and *torn* if not: counted and dropped. There is no third
-//!    try: that would prefer quiet moments. With a share p of unclean samples, about p squared are dropped.
+//! 1. One system call copies, in this order: all pieces of memory in which the frames lay last time, the anchor (which
+//!    says where the innermost frame is), and the same pieces again. Pieces are copied whole, with some room for deeper
+//!    calls. The moment of the sample is that of the anchor.
+//! 2. The chain is followed from the anchor. It is *clean* if each frame on it is the same before and after the anchor,
+//!    for then it was so at that moment. Whether calls and returns happened in between does not matter: a frame that
+//!    was called or left and holds the same function still, by the same caller, is the same frame to us.
+//! 3. Otherwise the innermost frames up to the last that differs are read once more in the same way, they alone. The
+//!    result is *repaired* if they now agree, and *torn* if not: counted and dropped. There is no third try: that would
+//!    prefer quiet moments. With a share p of unclean samples, about p squared are dropped.
 //!
-//! What this cannot see: a frame that is replaced and then put back between two copies, together with all its callees.
+//! What this cannot see: a frame that is replaced just before the anchor and put back just after it.
 
 use std::ops;
 
@@ -34,7 +34,7 @@ const SLACK_BYTES: u64 = 1_024;
 /// Most room that is kept for a stack that was deeper before.
 const MAX_SLACK_BYTES: u64 = 32 * 1_024;
 
-/// Frames below the torn part that are read again with it: a return during the repair lands there.
+/// Callers of the torn part that are read again with it: a return during the repair lands there.
 const REPAIR_MARGIN: usize = 2;
 
 /// Page size; a page is mapped whole or not at all.
@@ -47,9 +47,11 @@ pub struct FrameLayout {
     pub len: usize,
     /// Where the address of the caller's frame stands; null ends the chain.
     pub previous: usize,
-    /// Bytes that stay the same while the frame lives and differ between functions (code object, caller). The
-    /// instruction pointer is not among them: it moves all the time.
+    /// Bytes that stay the same while the frame lives and differ between functions: the code object, say. The caller's
+    /// frame is compared anyway.
     pub identity: Vec<ops::Range<usize>>,
+    /// The instruction pointer. It stays the same while the frame waits for a frame that it called.
+    pub instruction: ops::Range<usize>,
 }
 
 impl FrameLayout {
@@ -58,8 +60,22 @@ impl FrameLayout {
         RemoteAddr(bytes.map_or(0, u64::from_le_bytes))
     }
 
-    fn same(&self, one: &[u8], other: &[u8]) -> bool {
-        self.identity.iter().all(|part| one[part.clone()] == other[part.clone()])
+    /// The caller's frame by both copies. A generator is linked to its caller only while it runs: null in one of the
+    /// copies means that it was resumed or suspended in between. `None` if the copies contradict each other.
+    fn caller(&self, frame: (&[u8], &[u8])) -> Option<RemoteAddr> {
+        let (before, after) = (self.previous(frame.0), self.previous(frame.1));
+        match () {
+            () if before == after || before.is_null() => Some(after),
+            () if after.is_null() => Some(before),
+            () => None,
+        }
+    }
+
+    fn same(&self, frame: (&[u8], &[u8]), innermost: bool) -> bool {
+        let equal = |part: &ops::Range<usize>| frame.0[part.clone()] == frame.1[part.clone()];
+        self.identity.iter().all(equal)
+            && (innermost || equal(&self.instruction))
+            && self.caller(frame).is_some()
     }
 }
 
@@ -98,19 +114,18 @@ pub struct Chain {
     pub truncated: bool,
 }
 
-/// Two copies of the same pieces of memory, and the anchor before and after them.
+/// Two copies of the same pieces of memory, before and after the anchor.
 #[derive(Debug, Default)]
 struct Look {
     /// In ascending order, not touching.
     pieces: Vec<Range>,
     /// Where each piece begins in a copy.
     starts: Vec<usize>,
-    /// Anchor, first copy, second copy, anchor.
+    /// First copy, anchor, second copy.
     bytes: Vec<u8>,
     anchor_len: usize,
     copy_len: usize,
-    before: Option<Head>,
-    after: Option<Head>,
+    head: Option<Head>,
 }
 
 impl Look {
@@ -120,18 +135,15 @@ impl Look {
         Some(self.starts[at] + self.pieces[at].find(addr, len)?)
     }
 
-    fn first(&self, at: usize, len: usize) -> &[u8] {
-        let from = self.anchor_len + at;
-        &self.bytes[from..from + len]
+    /// The frame at `addr`, before and after the anchor.
+    fn frame(&self, addr: RemoteAddr, len: usize) -> Option<(&[u8], &[u8])> {
+        let first = self.find(addr, len)?;
+        let second = self.copy_len + self.anchor_len + first;
+        Some((&self.bytes[first..first + len], &self.bytes[second..second + len]))
     }
 
-    fn second(&self, at: usize, len: usize) -> &[u8] {
-        let from = self.anchor_len + self.copy_len + at;
-        &self.bytes[from..from + len]
-    }
-
-    fn last_anchor(&self) -> &[u8] {
-        &self.bytes[self.anchor_len + 2 * self.copy_len..]
+    fn anchor(&self) -> &[u8] {
+        &self.bytes[self.copy_len..self.copy_len + self.anchor_len]
     }
 }
 
@@ -208,50 +220,51 @@ impl ChainReader {
         anchor: &mut dyn Anchor,
         chain: &mut Chain,
     ) -> Result<Outcome, ReadError> {
-        let mut end = self.look_once(memory, anchor)?;
-        if end.is_none_or(|end| end == End::Missing) {
+        let mut walked = self.look_once(memory, anchor)?;
+        if walked.is_none_or(|walked| walked.end == End::Missing) {
             // The frames lie elsewhere than last time. Find out where, then look properly.
             if !self.learn(memory, anchor)? {
                 return Ok(Outcome::Torn);
             }
-            end = self.look_once(memory, anchor)?;
+            walked = self.look_once(memory, anchor)?;
         }
+        let (Some(walked), Some(head)) = (walked, self.look.head) else { return Ok(Outcome::Torn) };
         chain.anchor.clear();
-        chain.anchor.extend_from_slice(self.look.last_anchor());
-        let (Some(end), Some(head)) = (end, self.look.after) else { return Ok(Outcome::Torn) };
-        if matches!(end, End::Missing) {
-            return Ok(Outcome::Torn);
+        chain.anchor.extend_from_slice(self.look.anchor());
+        let torn = match walked.end {
+            End::Missing => return Ok(Outcome::Torn),
+            End::Loop => self.addrs.len(),
+            End::Whole | End::Truncated => walked.torn,
+        };
+        if torn > 0 {
+            return self.read_torn_part(memory, anchor, torn, chain);
         }
-        let torn = if end == End::Loop { self.addrs.len() } else { self.torn_frames() };
-        if torn == 0 {
-            self.emit(chain, end);
-            self.predict(head);
-            return Ok(Outcome::Clean);
+        let (len, look) = (self.layout.len, &self.look);
+        chain.bytes.clear();
+        for (_, frame) in self.addrs.iter().filter_map(|addr| look.frame(*addr, len)) {
+            chain.bytes.extend_from_slice(frame);
         }
-        let outcome = self.read_torn_part(memory, anchor, torn, chain)?;
-        if let Some(head) = self.repair.after {
-            self.predict(head);
-        }
-        Ok(outcome)
+        chain.addrs.clone_from(&self.addrs);
+        chain.truncated = walked.end == End::Truncated;
+        self.predict(head);
+        Ok(Outcome::Clean)
     }
 
-    /// One look at the predicted pieces, and the walk along the chain in the second copy.
+    /// One look at the predicted pieces, and the walk along the chain.
     ///
     /// `None` if a predicted piece is no longer mapped or the anchor did not fit.
     fn look_once<M: Memory + ?Sized>(
         &mut self,
         memory: &M,
         anchor: &mut dyn Anchor,
-    ) -> Result<Option<End>, ReadError> {
+    ) -> Result<Option<Walked>, ReadError> {
         self.look.pieces.clone_from(&self.predicted);
         if !take(&mut self.look, &mut self.ranges, memory, anchor)? {
             return Ok(None);
         }
-        let Some(head) = self.look.after else { return Ok(None) };
+        let Some(head) = self.look.head else { return Ok(None) };
         let (layout, look) = (&self.layout, &self.look);
-        Ok(Some(walk(layout, head.current, &mut self.addrs, |addr| {
-            look.find(addr, layout.len).map(|at| look.second(at, layout.len))
-        })))
+        Ok(Some(walk(layout, head.current, &mut self.addrs, |addr| look.frame(addr, layout.len))))
     }
 
     /// Follows the chain frame by frame, only to learn where the frames lie. False if that fails.
@@ -305,18 +318,6 @@ impl ChainReader {
         Ok(true)
     }
 
-    /// How many of the innermost frames may not belong together; 0 if all stand still.
-    fn torn_frames(&self) -> usize {
-        let (layout, look) = (&self.layout, &self.look);
-        let moved = |addr: &RemoteAddr| {
-            look.find(*addr, layout.len)
-                .is_none_or(|at| !layout.same(look.first(at, layout.len), look.second(at, layout.len)))
-        };
-        let changed = self.addrs.iter().rposition(moved).map_or(0, |at| at + 1);
-        let (Some(before), Some(after)) = (look.before, look.after) else { return self.addrs.len() };
-        changed.max(pushed(layout, look, before, after, &self.addrs))
-    }
-
     /// Reads the `torn` innermost frames again, once.
     fn read_torn_part<M: Memory + ?Sized>(
         &mut self,
@@ -325,65 +326,37 @@ impl ChainReader {
         torn: usize,
         chain: &mut Chain,
     ) -> Result<Outcome, ReadError> {
-        let torn = torn.saturating_add(REPAIR_MARGIN).min(self.addrs.len());
-        let head = self.look.after.unwrap_or_default();
-        pieces_of(&self.addrs[..torn], self.layout.len, head, SLACK_BYTES, &mut self.repair.pieces);
+        let again = torn.saturating_add(REPAIR_MARGIN).min(self.addrs.len());
+        let head = self.look.head.unwrap_or_default();
+        pieces_of(&self.addrs[..again], self.layout.len, head, SLACK_BYTES, &mut self.repair.pieces);
         if !take(&mut self.repair, &mut self.ranges, memory, anchor)? {
             return Ok(Outcome::Torn);
         }
-        let (Some(before), Some(after)) = (self.repair.before, self.repair.after) else {
-            return Ok(Outcome::Torn);
-        };
+        let Some(head) = self.repair.head else { return Ok(Outcome::Torn) };
         let (layout, look, repair) = (&self.layout, &self.look, &self.repair);
-        let len = layout.len;
-        let newest = |addr: RemoteAddr| match repair.find(addr, len) {
-            Some(at) => Some(repair.second(at, len)),
-            None => look.find(addr, len).map(|at| look.second(at, len)),
-        };
-        // Frames that are not read again must be among those that stood still.
-        let standing: Vec<RemoteAddr> = self.addrs[torn.saturating_sub(REPAIR_MARGIN)..].to_vec();
+        let frame =
+            |addr: RemoteAddr| repair.frame(addr, layout.len).or_else(|| look.frame(addr, layout.len));
         let mut addrs = Vec::new();
-        let end = walk(layout, after.current, &mut addrs, newest);
-        if matches!(end, End::Missing | End::Loop) {
-            return Ok(Outcome::Torn);
-        }
-        let still = addrs.iter().all(|addr| match repair.find(*addr, len) {
-            Some(at) => layout.same(repair.first(at, len), repair.second(at, len)),
-            None => standing.contains(addr),
-        });
-        let pushed = before.current != after.current
-            && !{
-                let mut earlier = Vec::new();
-                walk(layout, before.current, &mut earlier, |addr| match repair.find(addr, len) {
-                    Some(at) => Some(repair.first(at, len)),
-                    None => look.find(addr, len).map(|at| look.second(at, len)),
-                });
-                after.current.is_null() || earlier.contains(&after.current)
-            };
-        if !still || pushed {
+        let walked = walk(layout, head.current, &mut addrs, frame);
+        // What is not read again must be among the callers that agreed before.
+        let standing = &self.addrs[torn..];
+        let known =
+            addrs.iter().all(|addr| repair.find(*addr, layout.len).is_some() || standing.contains(addr));
+        if walked.torn > 0 || !known || matches!(walked.end, End::Missing | End::Loop) {
+            self.predict(head);
             return Ok(Outcome::Torn);
         }
         chain.bytes.clear();
-        for addr in &addrs {
-            let Some(frame) = newest(*addr) else { return Ok(Outcome::Torn) };
+        for (_, frame) in addrs.iter().filter_map(|addr| frame(*addr)) {
             chain.bytes.extend_from_slice(frame);
         }
         chain.anchor.clear();
-        chain.anchor.extend_from_slice(repair.last_anchor());
-        chain.truncated = end == End::Truncated;
+        chain.anchor.extend_from_slice(repair.anchor());
+        chain.truncated = walked.end == End::Truncated;
         chain.addrs.clone_from(&addrs);
         self.addrs = addrs;
+        self.predict(head);
         Ok(Outcome::Repaired)
-    }
-
-    fn emit(&self, chain: &mut Chain, end: End) {
-        let (len, look) = (self.layout.len, &self.look);
-        chain.bytes.clear();
-        for at in self.addrs.iter().filter_map(|addr| look.find(*addr, len)) {
-            chain.bytes.extend_from_slice(look.second(at, len));
-        }
-        chain.addrs.clone_from(&self.addrs);
-        chain.truncated = end == End::Truncated;
     }
 
     /// Expects the frames where they are now, and room for as deep a stack as there was lately.
@@ -399,19 +372,7 @@ impl ChainReader {
     }
 }
 
-/// How many frames of the chain were pushed between the two anchors: their content may be older than they are.
-fn pushed(layout: &FrameLayout, look: &Look, before: Head, after: Head, addrs: &[RemoteAddr]) -> usize {
-    if before.current == after.current || after.current.is_null() {
-        return 0;
-    }
-    let mut earlier = Vec::new();
-    walk(layout, before.current, &mut earlier, |addr| {
-        look.find(addr, layout.len).map(|at| look.first(at, layout.len))
-    });
-    addrs.iter().position(|addr| earlier.contains(addr)).unwrap_or(addrs.len())
-}
-
-/// Copies anchor, pieces, pieces, anchor. False if a piece is not mapped.
+/// Copies pieces, anchor, pieces. False if a piece is not mapped.
 fn take<M: Memory + ?Sized>(
     look: &mut Look,
     ranges: &mut Vec<Range>,
@@ -419,61 +380,66 @@ fn take<M: Memory + ?Sized>(
     anchor: &mut dyn Anchor,
 ) -> Result<bool, ReadError> {
     ranges.clear();
+    ranges.extend_from_slice(&look.pieces);
+    let pieces = ranges.len();
     anchor.ranges(ranges);
-    look.anchor_len = total_len(ranges);
     look.copy_len = total_len(&look.pieces);
+    look.anchor_len = total_len(&ranges[pieces..]);
+    ranges.extend_from_slice(&look.pieces);
     look.starts.clear();
     let mut start = 0;
     for piece in &look.pieces {
         look.starts.push(start);
         start += piece.len;
     }
-    let anchors = ranges.len();
-    ranges.extend_from_slice(&look.pieces);
-    ranges.extend_from_slice(&look.pieces);
-    ranges.extend_from_within(..anchors);
-    look.bytes.resize(2 * (look.anchor_len + look.copy_len), 0);
-    let done = memory.read_ranges(ranges, &mut look.bytes)?;
-    look.before = None;
-    look.after = None;
-    if done < anchors {
-        return Err(ReadError::Unmapped { addr: ranges[done].addr, len: ranges[done].len });
-    }
-    if done < ranges.len() {
+    look.bytes.resize(2 * look.copy_len + look.anchor_len, 0);
+    look.head = None;
+    if memory.read_ranges(ranges, &mut look.bytes)? < ranges.len() {
         return Ok(false);
     }
-    look.before = anchor.decode(&look.bytes[..look.anchor_len]);
-    look.after = anchor.decode(&look.bytes[look.anchor_len + 2 * look.copy_len..]);
+    let bytes = &look.bytes[look.copy_len..look.copy_len + look.anchor_len];
+    look.head = anchor.decode(bytes);
     Ok(true)
 }
 
-/// Follows the chain from `current` and collects the addresses.
+/// A walk along the chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Walked {
+    end: End,
+    /// How many of the innermost frames do not belong together: up to the outermost that differs between the copies.
+    torn: usize,
+}
+
+/// Follows the chain from `current` and collects the addresses; `frame` gives both copies of a frame.
 fn walk<'a>(
     layout: &FrameLayout,
     current: RemoteAddr,
     addrs: &mut Vec<RemoteAddr>,
-    frame: impl Fn(RemoteAddr) -> Option<&'a [u8]>,
-) -> End {
+    frame: impl Fn(RemoteAddr) -> Option<(&'a [u8], &'a [u8])>,
+) -> Walked {
     addrs.clear();
-    let mut at = current;
+    let (mut at, mut torn) = (current, 0);
     // Brent's way to find a loop: a mark that moves ahead at growing distances meets itself.
     let (mut mark, mut steps, mut power) = (RemoteAddr::NULL, 0, 1);
     while !at.is_null() {
         if addrs.len() == MAX_FRAMES {
-            return End::Truncated;
+            return Walked { end: End::Truncated, torn };
         }
-        let Some(bytes) = frame(at) else { return End::Missing };
+        let Some(copies) = frame(at) else { return Walked { end: End::Missing, torn } };
         addrs.push(at);
-        at = layout.previous(bytes);
+        if !layout.same(copies, addrs.len() == 1) {
+            torn = addrs.len();
+        }
+        at = layout.caller(copies).unwrap_or_else(|| layout.previous(copies.1));
         if at == mark && !at.is_null() {
-            return End::Loop;
+            return Walked { end: End::Loop, torn };
         }
         steps += 1;
         if steps == power {
             (mark, steps, power) = (at, 0, power * 2);
         }
     }
-    End::Whole
+    Walked { end: End::Whole, torn }
 }
 
 /// The pieces of memory that hold the frames, with `slack` bytes after the innermost one as far as `limit` allows.

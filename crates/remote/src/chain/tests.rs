@@ -5,8 +5,8 @@ use super::*;
 
 const STACK: u64 = 0x10_0000;
 const ANCHOR: u64 = 0x5000;
-/// Bytes of a frame: function, caller's frame, one local.
-const FRAME: u64 = 24;
+/// Bytes of a frame: function, caller's frame, instruction pointer, one local.
+const FRAME: u64 = 32;
 
 /// What the begin of a piece costs (0.2 us), in bytes that could be copied meanwhile.
 const PIECE_COST_BYTES: usize = 2_000;
@@ -126,12 +126,12 @@ impl Anchor for FixedAnchor {
 }
 
 fn reader() -> ChainReader {
-    ChainReader::new(FrameLayout { len: 16, previous: 8, identity: vec![0..8, 8..16] })
+    ChainReader::new(FrameLayout { len: 24, previous: 8, identity: Vec::from([0..8]), instruction: 16..24 })
 }
 
 fn functions(chain: &Chain) -> Vec<u64> {
     let mut functions: Vec<u64> =
-        chain.bytes.chunks(16).map(|frame| u64::from_le_bytes(frame[..8].try_into().unwrap())).collect();
+        chain.bytes.chunks(24).map(|frame| u64::from_le_bytes(frame[..8].try_into().unwrap())).collect();
     functions.reverse();
     functions
 }
