@@ -13,7 +13,7 @@ mod memory;
 mod pause;
 mod procfs;
 
-pub use chain::{Anchor, Chain, ChainReader, FrameLayout, Head};
+pub use chain::{Anchor, Calling, Chain, ChainReader, FrameLayout, Head};
 pub use discover::{FpmMaster, FpmPool, descendants, find_fpm_pool, find_host_pid};
 pub use image::{Image, ImageRecorder};
 pub use live::{LiveProcess, OpenError};

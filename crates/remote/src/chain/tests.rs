@@ -48,6 +48,11 @@ impl RunnerState {
         let caller = self.current();
         self.stack[at..at + 8].copy_from_slice(&function.to_le_bytes());
         self.stack[at + 8..at + 16].copy_from_slice(&caller.to_le_bytes());
+        self.stack[at + 16..at + 24].fill(0);
+        if let Some(instruction) = at.checked_sub(FRAME as usize - 16) {
+            let call = 1 + self.random(5);
+            self.stack[instruction..instruction + 8].copy_from_slice(&call.to_le_bytes());
+        }
         self.functions.push(function);
         self.existed.insert(self.functions.clone());
     }
@@ -56,6 +61,8 @@ impl RunnerState {
         let depth = self.functions.len();
         if depth > 1 && (depth > 12 || self.random(2) == 0) {
             self.functions.pop();
+            let instruction = (depth - 2) * FRAME as usize + 16;
+            self.stack[instruction..instruction + 8].fill(0);
             self.existed.insert(self.functions.clone());
         } else {
             self.call();
@@ -112,9 +119,20 @@ impl Memory for Runner {
     }
 }
 
-struct FixedAnchor;
+/// Knows where the innermost frame is; `speaks` if its frames say whether they wait: their instruction is not 0 then.
+struct FixedAnchor {
+    speaks: bool,
+}
 
 impl Anchor for FixedAnchor {
+    fn calling(&self, _: &dyn Fn(RemoteAddr, &mut [u8]) -> bool, caller: &[u8], _: &[u8]) -> Calling {
+        match caller[16..24] {
+            _ if !self.speaks => Calling::Unknown,
+            [0, ..] => Calling::No,
+            _ => Calling::Yes,
+        }
+    }
+
     fn ranges(&self, out: &mut Vec<Range>) {
         out.push(Range::new(RemoteAddr(ANCHOR), 8));
     }
@@ -126,7 +144,8 @@ impl Anchor for FixedAnchor {
 }
 
 fn reader() -> ChainReader {
-    ChainReader::new(FrameLayout { len: 24, previous: 8, identity: Vec::from([0..8]), instruction: 16..24 })
+    let function = 0..8;
+    ChainReader::new(FrameLayout { len: 24, previous: 8, identity: vec![function], instruction: 16..24 })
 }
 
 fn functions(chain: &Chain) -> Vec<u64> {
@@ -141,26 +160,27 @@ fn a_target_at_rest_reads_clean_in_one_call() {
     let target = Runner::new(1, 0);
     let (mut reader, mut chain) = (reader(), Chain::default());
     for _ in 0..3 {
-        assert_eq!(reader.read(&target, &mut FixedAnchor, &mut chain), Ok(Outcome::Clean));
+        assert_eq!(reader.read(&target, &mut FixedAnchor { speaks: false }, &mut chain), Ok(Outcome::Clean));
         assert_eq!(functions(&chain), target.state.borrow().functions);
         assert!(!chain.truncated);
     }
     target.state.borrow_mut().functions.clear();
-    assert_eq!(reader.read(&target, &mut FixedAnchor, &mut chain), Ok(Outcome::Clean));
+    assert_eq!(reader.read(&target, &mut FixedAnchor { speaks: false }, &mut chain), Ok(Outcome::Clean));
     assert!(chain.addrs.is_empty() && chain.bytes.is_empty());
 }
 
 #[test]
 fn a_stack_that_is_shown_existed() {
     // From a call or return per 30 ns, which no interpreter reaches, to one per 3 us.
-    for bytes_per_step in [300, 1_000, 3_000, 10_000, 30_000] {
+    let speeds = [300, 1_000, 3_000, 10_000, 30_000];
+    for (bytes_per_step, speaks) in speeds.into_iter().flat_map(|speed| [(speed, false), (speed, true)]) {
         let mut counts = [0_u32; 3];
         let mut invented = 0;
         for seed in 0..300 {
             let target = Runner::new(seed, bytes_per_step);
             let (mut reader, mut chain) = (reader(), Chain::default());
             for _ in 0..20 {
-                let outcome = reader.read(&target, &mut FixedAnchor, &mut chain).unwrap();
+                let outcome = reader.read(&target, &mut FixedAnchor { speaks }, &mut chain).unwrap();
                 counts[outcome as usize] += 1;
                 if outcome != Outcome::Torn && !target.state.borrow().existed.contains(&functions(&chain)) {
                     invented += 1;
@@ -168,7 +188,9 @@ fn a_stack_that_is_shown_existed() {
             }
         }
         let shown = counts[Outcome::Clean as usize] + counts[Outcome::Repaired as usize];
-        println!("a step per {bytes_per_step} bytes: clean, repaired, torn {counts:?}, invented {invented}");
+        println!(
+            "a step per {bytes_per_step} bytes, speaks {speaks}: clean, repaired, torn {counts:?}, invented {invented}"
+        );
         // Only a target that goes there and back between two copies can fool us, and only by chance.
         assert!(invented * 20 <= shown, "{invented} of {shown} never existed");
     }
@@ -180,8 +202,8 @@ fn a_loop_and_a_wild_pointer_end() {
     let (mut reader, mut chain) = (reader(), Chain::default());
     let innermost = target.state.borrow().current();
     target.state.borrow_mut().stack[8..16].copy_from_slice(&innermost.to_le_bytes());
-    assert_eq!(reader.read(&target, &mut FixedAnchor, &mut chain), Ok(Outcome::Torn));
+    assert_eq!(reader.read(&target, &mut FixedAnchor { speaks: false }, &mut chain), Ok(Outcome::Torn));
     target.state.borrow_mut().stack[8..16].copy_from_slice(&u64::MAX.to_le_bytes());
-    assert_eq!(reader.read(&target, &mut FixedAnchor, &mut chain), Ok(Outcome::Torn));
+    assert_eq!(reader.read(&target, &mut FixedAnchor { speaks: false }, &mut chain), Ok(Outcome::Torn));
     assert!(chain.addrs.is_empty());
 }

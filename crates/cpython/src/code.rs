@@ -1,0 +1,378 @@
+//! What is known about the code objects of a target, and whether it still holds.
+//!
+//! A code object dies when nothing refers to it any more, and the next one may be put at the same address: programs that
+//! `exec` in a loop do this all the time. An entry therefore holds only as long as it has been *confirmed*:
+//!
+//! - Where the interpreter counts the code objects that die (3.14 on), as long as the count has not changed. The count
+//!   goes up before the memory is given back, and is read before the stacks: what was confirmed under the same count was
+//!   alive when the count was read.
+//! - Elsewhere for [`CONFIRMED_NS`]: at rates below 200 Hz each sample confirms what it uses.
+//!
+//! To confirm means to read the witness again and to find the same bytes. From 3.12 on the witness is the piece of the
+//! code object from its first line to its line table, which has a version number that no two code objects share. 3.11 has
+//! no such number, and the pointers in that piece do come back with other content behind them (measured: 76 % of the
+//! code objects that an `exec` loop puts at a used address): there, the witness is the content too.
+//!
+//! What remains is a code object that dies and whose successor runs between the confirmation and the copy of the stack,
+//! some microseconds; compiling takes longer.
+
+use std::collections::HashMap;
+
+use slip_model::{Frame, FrameId, FrameKind, Interner, StringId};
+use slip_remote::{Memory, Range, ReadError, RemoteAddr, read_c_string};
+
+use crate::bytes::{addr_at, u32_at, u64_at};
+use crate::lines::{LineSpan, line_spans};
+use crate::offsets::Offsets;
+use crate::strings::Text;
+
+/// How long an entry is taken for true without a count of dead code objects.
+pub(crate) const CONFIRMED_NS: u64 = 5_000_000;
+
+/// Largest location table that we read. Some 3 bytes per line of source are usual.
+const MAX_TABLE_BYTES: u64 = 1_024 * 1_024;
+
+/// Most bytes of location tables that one sample reads. The lines of what comes after stay unknown this time; a program
+/// would have to run a million new lines for that.
+const MAX_TABLE_BYTES_PER_SAMPLE: usize = 4 * MAX_TABLE_BYTES as usize;
+
+/// Most spans of lines kept; beyond, all is forgotten. A span takes 16 bytes, and large programs have some 100,000 on
+/// their stacks over time.
+const MAX_SPANS: usize = 4 * 1_024 * 1_024;
+
+/// Most code objects kept; beyond, all is forgotten.
+const MAX_CODES: usize = 256 * 1_024;
+
+/// Bytes of names and tables that a witness holds where there is no version number.
+const WITNESS_BYTES: usize = 160;
+
+/// What is known about one code object.
+#[derive(Debug)]
+struct Code {
+    name: StringId,
+    file: StringId,
+    first_line: u32,
+    /// Frames before this instruction are not complete, in bytes.
+    first_traceable: u64,
+    /// Length of the instructions in bytes.
+    len: u64,
+    spans: Vec<(LineSpan, Option<FrameId>)>,
+    witness: Witness,
+    confirmed: u64,
+}
+
+/// Pieces of memory that were read, and what they held.
+#[derive(Debug, Default)]
+struct Witness {
+    ranges: Vec<Range>,
+    bytes: Vec<u8>,
+}
+
+/// What an instruction of a frame turned out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// This function at this line.
+    At(FrameId),
+    /// The frame is not complete: the function has not begun.
+    Before,
+    /// The instruction is not one of this code object: what was read does not belong together.
+    Outside,
+    /// The object is no code object.
+    NoCode,
+    /// The code object could not be read.
+    Unreadable,
+}
+
+/// What was found at the address of a code object.
+#[derive(Debug)]
+enum Entry {
+    Code(Box<Code>),
+    NoCode,
+    Unreadable,
+}
+
+/// The code objects seen so far.
+#[derive(Debug, Default)]
+pub(crate) struct CodeCache {
+    entries: HashMap<RemoteAddr, Entry>,
+    spans: usize,
+    table_bytes_left: usize,
+    /// Entries that are good for this sample only.
+    gaps: Vec<RemoteAddr>,
+    /// What an entry must have been confirmed under to hold.
+    epoch: u64,
+    /// `PyCode_Type`, once it is known.
+    code_type: Option<RemoteAddr>,
+    ranges: Vec<Range>,
+    bytes: Vec<u8>,
+}
+
+impl CodeCache {
+    /// Begins a sample: only entries that were confirmed under this epoch hold.
+    pub(crate) fn begin(&mut self, epoch: u64) {
+        self.epoch = epoch;
+        self.table_bytes_left = MAX_TABLE_BYTES_PER_SAMPLE;
+        // What could not be read, or was nothing, may have become something.
+        for addr in std::mem::take(&mut self.gaps) {
+            self.forget(addr);
+        }
+    }
+
+    /// Whether something that this sample needed was not read, or not whole.
+    pub(crate) fn has_gaps(&self) -> bool {
+        !self.gaps.is_empty()
+    }
+
+    /// Makes sure that there are entries for `addrs` and that they hold.
+    pub(crate) fn prepare<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        offsets: &Offsets,
+        interner: &mut Interner,
+        addrs: impl Iterator<Item = RemoteAddr>,
+    ) -> Result<(), ReadError> {
+        if self.entries.len() > MAX_CODES || self.spans > MAX_SPANS {
+            self.entries.clear();
+            self.gaps.clear();
+            self.spans = 0;
+        }
+        let mut doubtful = Vec::new();
+        for addr in addrs {
+            match self.entries.get_mut(&addr) {
+                Some(Entry::Code(code)) if code.confirmed != self.epoch => {
+                    // Taken for confirmed at once, so that a recursive function is not confirmed twice.
+                    code.confirmed = self.epoch;
+                    doubtful.push(addr);
+                }
+                Some(_) => {}
+                None => self.load(memory, offsets, interner, addr)?,
+            }
+        }
+        if doubtful.is_empty() {
+            return Ok(());
+        }
+        for addr in self.refuted(memory, &doubtful)? {
+            self.load(memory, offsets, interner, addr)?;
+        }
+        Ok(())
+    }
+
+    /// Those of `addrs` whose witness has changed.
+    fn refuted<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        addrs: &[RemoteAddr],
+    ) -> Result<Vec<RemoteAddr>, ReadError> {
+        self.ranges.clear();
+        let witnesses: Vec<(RemoteAddr, &Witness)> = addrs
+            .iter()
+            .filter_map(|addr| match self.entries.get(addr) {
+                Some(Entry::Code(code)) => Some((*addr, &code.witness)),
+                _ => None,
+            })
+            .collect();
+        for (_, witness) in &witnesses {
+            self.ranges.extend_from_slice(&witness.ranges);
+        }
+        self.bytes.resize(self.ranges.iter().map(|range| range.len).sum(), 0);
+        let whole = memory.read_ranges(&self.ranges, &mut self.bytes)?;
+        let mut refuted = Vec::new();
+        let (mut at, mut done) = (0, 0);
+        for (addr, witness) in witnesses {
+            let now = &self.bytes[at..at + witness.bytes.len()];
+            at += witness.bytes.len();
+            done += witness.ranges.len();
+            // After a range that is no longer mapped nothing was read: then all that follow count as changed.
+            if done > whole || now != witness.bytes {
+                refuted.push(addr);
+            }
+        }
+        Ok(refuted)
+    }
+
+    /// Reads the code object at `addr` anew.
+    fn load<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        offsets: &Offsets,
+        interner: &mut Interner,
+        addr: RemoteAddr,
+    ) -> Result<(), ReadError> {
+        let entry = match self.read_code(memory, offsets, interner, addr) {
+            Ok(Some(code)) => Entry::Code(Box::new(code)),
+            Ok(None) => Entry::NoCode,
+            Err(ReadError::Unmapped { .. }) => Entry::Unreadable,
+            Err(error) => return Err(error),
+        };
+        if !matches!(entry, Entry::Code(_)) {
+            self.gaps.push(addr);
+        }
+        self.spans += entry.spans();
+        if let Some(old) = self.entries.insert(addr, entry) {
+            self.spans -= old.spans();
+        }
+        Ok(())
+    }
+
+    fn read_code<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        offsets: &Offsets,
+        interner: &mut Interner,
+        addr: RemoteAddr,
+    ) -> Result<Option<Code>, ReadError> {
+        let (code, object) = (&offsets.code, &offsets.object);
+        let mut head = vec![0; code.code_adaptive];
+        memory.read(addr, &mut head)?;
+        let ob_type = addr_at(&head, object.ob_type);
+        if self.code_type != Some(ob_type) {
+            if !is_code_type(memory, offsets, ob_type)? {
+                return Ok(None);
+            }
+            self.code_type = Some(ob_type);
+        }
+
+        let pointers = [code.qualname, code.filename, code.linetable].map(|field| addr_at(&head, field));
+        let [name, file, table] = pointers;
+        let head_lens = [object.str_ascii, object.str_ascii, object.bytes_data];
+        let ranges = [0, 1, 2].map(|at| Range::new(pointers[at], head_lens[at]));
+        let heads = read_all(memory, &ranges)?;
+        let (name_head, rest) = heads.split_at(head_lens[0]);
+        let (file_head, table_head) = rest.split_at(head_lens[1]);
+        let (Some(mut name_text), Some(mut file_text)) =
+            (Text::parse(object, name, name_head), Text::parse(object, file, file_head))
+        else {
+            return Ok(None);
+        };
+        name_text.follow(memory)?;
+        file_text.follow(memory)?;
+        let table_len = u64_at(table_head, object.ob_size);
+        let table_len = if table_len > MAX_TABLE_BYTES { 0 } else { table_len as usize };
+        let table_len = if table_len > self.table_bytes_left {
+            self.gaps.push(addr);
+            0
+        } else {
+            table_len
+        };
+        self.table_bytes_left -= table_len;
+
+        let table_data = Range::new(table.offset(object.bytes_data as u64), table_len);
+        let texts = read_all(memory, &[name_text.data, file_text.data, table_data])?;
+        let (name_bytes, rest) = texts.split_at(name_text.data.len);
+        let (file_bytes, table_bytes) = rest.split_at(file_text.data.len);
+
+        let from = code.firstlineno;
+        let to = code.linetable + 8;
+        let mut witness = Witness::default();
+        witness.push(Range::new(addr.offset(from as u64), to - from), &head[from..to]);
+        if !code.has_version {
+            for (data, bytes) in
+                [(name_text.data, name_bytes), (file_text.data, file_bytes), (table_data, table_bytes)]
+            {
+                let len = bytes.len().min(WITNESS_BYTES);
+                witness.push(Range::new(data.addr, len), &bytes[..len]);
+            }
+            // The lengths: a longer text may begin with a shorter one.
+            witness.push(Range::new(name, head_lens[0]), name_head);
+            witness.push(Range::new(table, head_lens[2]), table_head);
+        }
+        let first_line = u32_at(&head, code.firstlineno);
+        let spans = line_spans(table_bytes, first_line.cast_signed());
+        Ok(Some(Code {
+            name: interner.string(&name_text.decode(name_bytes)),
+            file: interner.string(&file_text.decode(file_bytes)),
+            first_line,
+            first_traceable: u64::from(u32_at(&head, code.firsttraceable)) * 2,
+            // The length is in code units; one that does not fit makes all instructions fall outside.
+            len: u64_at(&head, object.ob_size).checked_mul(2).unwrap_or(0),
+            spans: spans.into_iter().map(|span| (span, None)).collect(),
+            witness,
+            confirmed: self.epoch,
+        }))
+    }
+
+    /// What the instruction at `instr_ptr` of the code object at `addr` is. The entry must have been prepared.
+    pub(crate) fn place(
+        &mut self,
+        offsets: &Offsets,
+        interner: &mut Interner,
+        addr: RemoteAddr,
+        instr_ptr: RemoteAddr,
+        may_be_incomplete: bool,
+    ) -> Place {
+        let code = match self.entries.get_mut(&addr) {
+            Some(Entry::Code(code)) => code,
+            Some(Entry::NoCode) => return Place::NoCode,
+            Some(Entry::Unreadable) | None => return Place::Unreadable,
+        };
+        let start = addr.0.wrapping_add(offsets.code.code_adaptive as u64);
+        // Before its first instruction a frame stands one code unit before the begin, in 3.11 and 3.12.
+        let Some(offset) = instr_ptr.0.checked_sub(start) else {
+            return if may_be_incomplete && instr_ptr.0.wrapping_add(2) == start {
+                Place::Before
+            } else {
+                Place::Outside
+            };
+        };
+        if offset >= code.len {
+            return Place::Outside;
+        }
+        if may_be_incomplete && offset < code.first_traceable {
+            return Place::Before;
+        }
+        let after = code.spans.partition_point(|(span, _)| u64::from(span.start) <= offset);
+        let Some((span, frame)) = after.checked_sub(1).and_then(|at| code.spans.get_mut(at)) else {
+            return Place::Outside;
+        };
+        let (name, file, first_line) = (code.name, code.file, code.first_line);
+        Place::At(*frame.get_or_insert_with(|| {
+            interner.frame(Frame { kind: FrameKind::Python, name, file, first_line, line: span.line })
+        }))
+    }
+
+    /// Forgets one entry.
+    pub(crate) fn forget(&mut self, addr: RemoteAddr) {
+        if let Some(old) = self.entries.remove(&addr) {
+            self.spans -= old.spans();
+        }
+    }
+}
+
+impl Entry {
+    fn spans(&self) -> usize {
+        match self {
+            Entry::Code(code) => code.spans.len(),
+            Entry::NoCode | Entry::Unreadable => 0,
+        }
+    }
+}
+
+impl Witness {
+    fn push(&mut self, range: Range, bytes: &[u8]) {
+        if range.len > 0 {
+            self.ranges.push(range);
+            self.bytes.extend_from_slice(bytes);
+        }
+    }
+}
+
+/// Whether a type is that of code objects.
+fn is_code_type<M: Memory + ?Sized>(
+    memory: &M,
+    offsets: &Offsets,
+    ob_type: RemoteAddr,
+) -> Result<bool, ReadError> {
+    let mut pointer = [0; 8];
+    memory.read(ob_type.offset(offsets.object.tp_name as u64), &mut pointer)?;
+    Ok(read_c_string(memory, addr_at(&pointer, 0), 8)? == b"code")
+}
+
+/// Reads all of `ranges` or fails.
+pub(crate) fn read_all<M: Memory + ?Sized>(memory: &M, ranges: &[Range]) -> Result<Vec<u8>, ReadError> {
+    let mut bytes = vec![0; ranges.iter().map(|range| range.len).sum()];
+    let done = memory.read_ranges(ranges, &mut bytes)?;
+    match ranges.get(done) {
+        Some(missing) => Err(ReadError::Unmapped { addr: missing.addr, len: missing.len }),
+        None => Ok(bytes),
+    }
+}

@@ -1,0 +1,99 @@
+//! From a chain of frames to a stack.
+
+use slip_model::{Frame, FrameId, FrameKind, Interner, StackId};
+use slip_remote::{Chain, FrameLayout, Memory, ReadError, RemoteAddr};
+
+use crate::bytes::addr_at;
+use crate::code::{CodeCache, Place};
+use crate::offsets::{FRAME_OWNED_BY_GENERATOR, FrameOffsets, Offsets, TAG_BITS};
+
+/// What stands for a frame whose function could not be read.
+const UNREADABLE: &str = "[unreadable]";
+
+/// What the reader of chains has to know about frames.
+pub(crate) fn layout(offsets: &FrameOffsets) -> FrameLayout {
+    let pointer = |at: usize| at..at + 8;
+    FrameLayout {
+        len: offsets.len,
+        previous: offsets.previous,
+        identity: Vec::from([pointer(offsets.executable)]),
+        instruction: pointer(offsets.instr_ptr),
+    }
+}
+
+/// A frame that may be shown.
+#[derive(Clone, Copy, Debug)]
+struct RawFrame {
+    code: RemoteAddr,
+    instr_ptr: RemoteAddr,
+    /// Frames of generators are complete from the begin.
+    may_be_incomplete: bool,
+}
+
+/// Interprets frames; keeps its buffers.
+#[derive(Debug, Default)]
+pub(crate) struct Resolver {
+    raw: Vec<RawFrame>,
+    frames: Vec<FrameId>,
+    outside: Vec<RemoteAddr>,
+}
+
+impl Resolver {
+    /// The stack of `chain`; `None` if its frames turn out not to belong together.
+    pub(crate) fn stack<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        offsets: &Offsets,
+        codes: &mut CodeCache,
+        interner: &mut Interner,
+        chain: &Chain,
+    ) -> Result<Option<StackId>, ReadError> {
+        let frame = &offsets.frame;
+        self.raw.clear();
+        for bytes in chain.bytes.chunks_exact(frame.len.max(1)) {
+            let owner = bytes.get(frame.owner).copied().unwrap_or(u8::MAX);
+            // Such a frame stands for a call from C into the interpreter: it runs no code of the program.
+            if owner >= frame.first_shim_owner {
+                continue;
+            }
+            self.raw.push(RawFrame {
+                code: RemoteAddr(addr_at(bytes, frame.executable).0 & !TAG_BITS),
+                instr_ptr: addr_at(bytes, frame.instr_ptr),
+                may_be_incomplete: owner != FRAME_OWNED_BY_GENERATOR,
+            });
+        }
+        codes.prepare(memory, offsets, interner, self.raw.iter().map(|raw| raw.code))?;
+        if self.resolve(offsets, codes, interner) {
+            return Ok(Some(interner.stack(&self.frames)));
+        }
+        // An entry may be confirmed and yet outdated, see `code.rs`. Read these code objects anew, once.
+        for addr in self.outside.drain(..) {
+            codes.forget(addr);
+        }
+        codes.prepare(memory, offsets, interner, self.raw.iter().map(|raw| raw.code))?;
+        Ok(self.resolve(offsets, codes, interner).then(|| interner.stack(&self.frames)))
+    }
+
+    /// False if an instruction is not one of its function.
+    fn resolve(&mut self, offsets: &Offsets, codes: &mut CodeCache, interner: &mut Interner) -> bool {
+        self.frames.clear();
+        self.outside.clear();
+        for raw in &self.raw {
+            match codes.place(offsets, interner, raw.code, raw.instr_ptr, raw.may_be_incomplete) {
+                Place::At(frame) => self.frames.push(frame),
+                // None of these is code that the program would recognise.
+                Place::Before | Place::NoCode => {}
+                Place::Unreadable => {
+                    let name = interner.string(UNREADABLE);
+                    self.frames.push(interner.frame(Frame {
+                        kind: FrameKind::Marker,
+                        name,
+                        ..Frame::default()
+                    }));
+                }
+                Place::Outside => self.outside.push(raw.code),
+            }
+        }
+        self.outside.is_empty()
+    }
+}

@@ -1,0 +1,38 @@
+//! Reads the threads and frames of a CPython process.
+//!
+//! Owns everything that is specific to CPython 3.11 to 3.15: how to tell that a process is one, where its structures
+//! keep what we read, and what a frame means. Never makes a system call, never writes into a target, and never trusts
+//! what a target says: each offset is checked once at attach, each walk has a bound.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let process = slip_remote::LiveProcess::open(1234)?;
+//! let mut interner = slip_model::Interner::new();
+//! let mut python = slip_cpython::Interpreter::attach(&process)?;
+//! let mut readings = Vec::new();
+//! python.sample(&process, &mut interner, &mut readings)?;
+//! for reading in &readings {
+//!     println!("{} {:?}", interner.text(reading.name), reading.outcome);
+//! }
+//! # Ok(())
+//! # }
+//! ```
+#![forbid(unsafe_code)]
+
+mod bytes;
+mod code;
+mod detect;
+mod dicts;
+mod frames;
+mod lines;
+mod names;
+mod offsets;
+mod process;
+mod strings;
+mod threads;
+mod version;
+
+pub use detect::{AttachError, detect};
+pub use lines::{LineSpan, line_spans};
+pub use process::Interpreter;
+pub use version::{SUPPORTED, Version};

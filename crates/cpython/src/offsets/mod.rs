@@ -1,0 +1,374 @@
+//! Where the structures of each version keep the fields that we read.
+//!
+//! 3.11 and 3.12 have fixed tables. From 3.13 on the target reports most offsets itself in `_Py_DebugOffsets`; the tables
+//! of these versions say where in that report each field stands. How to make a table: `fixtures/images/README.md`.
+
+mod report;
+mod v3_11;
+mod v3_12;
+mod v3_13;
+mod v3_14;
+mod v3_15;
+
+use slip_remote::{Calling, Memory, RemoteAddr};
+
+use crate::bytes::addr_at;
+use crate::{AttachError, Version};
+
+/// Largest distance between the fields of an interpreter state that we read together.
+const MAX_INTERPRETER_WINDOW: usize = 4 * 1_024;
+
+/// Largest offset of any field of an interpreter or of the runtime: they have some 400 KiB at most so far.
+const MAX_STATE_BYTES: usize = 16 * 1_024 * 1_024;
+
+/// Largest part of a thread state that we read.
+const MAX_THREAD_BYTES: usize = 2 * 1_024;
+
+/// Largest part of a frame that we read; 88 bytes at most so far.
+const MAX_FRAME_BYTES: usize = 256;
+
+/// Largest code object, without its instructions.
+const MAX_CODE_BYTES: usize = 1_024;
+
+/// Largest offset within a string, dictionary or type.
+const MAX_OBJECT_BYTES: usize = 4 * 1_024;
+
+/// The offsets of one build of CPython. All have been checked: within what is read of a structure, and small.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Offsets {
+    /// `_PyRuntime.interpreters.head`
+    pub(crate) interpreters_head: usize,
+    pub(crate) interpreter: InterpreterOffsets,
+    pub(crate) gil: GilOffsets,
+    pub(crate) thread: ThreadOffsets,
+    pub(crate) frame: FrameOffsets,
+    pub(crate) code: CodeOffsets,
+    pub(crate) object: ObjectOffsets,
+}
+
+/// `PyInterpreterState`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct InterpreterOffsets {
+    pub(crate) id: usize,
+    pub(crate) next: usize,
+    /// `threads.head`
+    pub(crate) threads_head: usize,
+    /// `imports.modules`; 3.11: `modules`
+    pub(crate) modules: usize,
+    /// `_code_object_generation`: counts the code objects that have died.
+    pub(crate) code_object_generation: Option<usize>,
+}
+
+impl InterpreterOffsets {
+    /// First and last plus one of the bytes that hold all fields.
+    pub(crate) fn window(&self) -> (usize, usize) {
+        let fields = [self.id, self.next, self.threads_head, self.modules];
+        let fields = || fields.into_iter().chain(self.code_object_generation);
+        (fields().min().unwrap_or(0), fields().max().unwrap_or(0) + 8)
+    }
+}
+
+/// Where the state of the global interpreter lock lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GilPlace {
+    /// In `_PyRuntime`, for all interpreters.
+    Runtime(usize),
+    /// Where this pointer of `PyInterpreterState` says: interpreters may share one.
+    InterpreterPointer(usize),
+}
+
+/// `struct _gil_runtime_state`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct GilOffsets {
+    pub(crate) place: GilPlace,
+    pub(crate) last_holder: usize,
+    pub(crate) locked: usize,
+}
+
+/// Where a thread state says which frame is innermost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CurrentFrame {
+    /// `PyThreadState.current_frame`
+    Direct(usize),
+    /// `PyThreadState.cframe` points to a `_PyCFrame` on the C stack, which has `current_frame`.
+    CFrame { cframe: usize, current_frame: usize },
+}
+
+/// `PyThreadState`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ThreadOffsets {
+    pub(crate) next: usize,
+    pub(crate) interp: usize,
+    pub(crate) current: CurrentFrame,
+    pub(crate) thread_id: usize,
+    pub(crate) native_thread_id: usize,
+    pub(crate) datastack_limit: usize,
+}
+
+impl ThreadOffsets {
+    /// How many bytes from the begin of the structure hold all fields.
+    pub(crate) fn len(&self) -> usize {
+        let current = match self.current {
+            CurrentFrame::Direct(at) => at,
+            CurrentFrame::CFrame { cframe, .. } => cframe,
+        };
+        let fields =
+            [self.next, self.interp, current, self.thread_id, self.native_thread_id, self.datastack_limit];
+        fields.into_iter().max().unwrap_or(0) + 8
+    }
+
+    /// How many bytes from the begin hold the links and the ids.
+    pub(crate) fn links_len(&self) -> usize {
+        let fields = [self.next, self.interp, self.thread_id, self.native_thread_id];
+        fields.into_iter().max().unwrap_or(0) + 8
+    }
+}
+
+/// `_PyInterpreterFrame`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FrameOffsets {
+    /// `f_executable`; 3.12 and before: `f_code`
+    pub(crate) executable: usize,
+    pub(crate) previous: usize,
+    /// `instr_ptr`: the instruction being executed. 3.12 and before: `prev_instr`, the code unit before the next one.
+    pub(crate) instr_ptr: usize,
+    pub(crate) owner: usize,
+    /// From this owner on, a frame stands for the interpreter itself.
+    pub(crate) first_shim_owner: u8,
+    /// How to tell that the frame runs.
+    pub(crate) running: Running,
+    /// Bytes before the locals.
+    pub(crate) len: usize,
+}
+
+/// How a frame says whether it runs or waits for another one.
+///
+/// Up to 3.13 the evaluation loop takes the top of the value stack out of the frame (`stacktop`, 4 bytes right after
+/// `instr_ptr`, is -1) while it runs it. From 3.14 on it may leave it there, but `instr_ptr` stands at the instruction
+/// itself, so it waits only if that is one that enters a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Running {
+    /// By `stacktop`. Frames that were entered from C have `is_entry` set, one byte before the owner: their caller has
+    /// not been left by the loop, and its `stacktop` says nothing.
+    StacktopWithEntry,
+    /// By `stacktop`. Frames entered from C have a frame of the interpreter below them.
+    Stacktop,
+    /// By the instruction: these opcodes enter frames (`_PyOpcode` numbers of this version, specialised and
+    /// instrumented forms included).
+    Instruction(&'static [u8]),
+}
+
+impl FrameOffsets {
+    /// Whether `caller` waits for `callee`, by what stands in the frames.
+    pub(crate) fn calling(
+        &self,
+        read: &dyn Fn(RemoteAddr, &mut [u8]) -> bool,
+        caller: &[u8],
+        callee: &[u8],
+    ) -> Calling {
+        let is_shim =
+            |frame: &[u8]| frame.get(self.owner).is_none_or(|owner| *owner >= self.first_shim_owner);
+        let runs = match self.running {
+            Running::StacktopWithEntry if callee.get(self.owner - 1) != Some(&0) => return Calling::Unknown,
+            _ if is_shim(caller) || is_shim(callee) => return Calling::Yes,
+            Running::StacktopWithEntry | Running::Stacktop => {
+                let at = self.instr_ptr + 8;
+                caller.get(at..at + 4).is_some_and(|bytes| bytes == (-1_i32).to_le_bytes())
+            }
+            Running::Instruction(enter) => {
+                let mut opcode = [0];
+                if !read(addr_at(caller, self.instr_ptr), &mut opcode) {
+                    return Calling::Unknown;
+                }
+                !enter.contains(&opcode[0])
+            }
+        };
+        if runs { Calling::No } else { Calling::Yes }
+    }
+}
+
+/// Owner of a frame that lives in a generator, a coroutine or an asynchronous generator, in every version.
+pub(crate) const FRAME_OWNED_BY_GENERATOR: u8 = 1;
+
+/// What to take off `f_executable`: references are tagged from 3.14 on, and objects are aligned everywhere.
+pub(crate) const TAG_BITS: u64 = 3;
+
+/// `PyCodeObject`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CodeOffsets {
+    pub(crate) filename: usize,
+    pub(crate) qualname: usize,
+    pub(crate) linetable: usize,
+    pub(crate) firstlineno: usize,
+    /// `_co_firsttraceable`, in code units: frames that are not there yet are not complete.
+    pub(crate) firsttraceable: usize,
+    /// `co_code_adaptive`: the instructions, and so the end of what we read.
+    pub(crate) code_adaptive: usize,
+    /// Whether `co_version` lies between the first line and the line table: no two code objects have the same.
+    pub(crate) has_version: bool,
+}
+
+/// How an object with a `__dict__` that the interpreter manages keeps its attributes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ManagedDict {
+    /// A dictionary pointer before the object, and a values pointer before that (3.11).
+    Pair { dict: u64, values: u64 },
+    /// One pointer before the object; the lowest bit is set if it is to values (3.12).
+    Tagged { either: u64 },
+    /// A dictionary pointer before the object; values behind the fields of the object (3.13 on).
+    Inline { dict: u64 },
+}
+
+/// Strings, bytes, dictionaries, types.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ObjectOffsets {
+    pub(crate) ob_type: usize,
+    /// `PyVarObject.ob_size`
+    pub(crate) ob_size: usize,
+    /// `PyBytesObject.ob_sval`
+    pub(crate) bytes_data: usize,
+    pub(crate) str_length: usize,
+    pub(crate) str_state: usize,
+    /// `sizeof(PyASCIIObject)`
+    pub(crate) str_ascii: usize,
+    /// `sizeof(PyCompactUnicodeObject)`, also where the pointer of other strings stands.
+    pub(crate) str_compact: usize,
+    pub(crate) tp_name: usize,
+    pub(crate) tp_basicsize: usize,
+    pub(crate) tp_flags: usize,
+    /// `PyHeapTypeObject.ht_cached_keys`
+    pub(crate) cached_keys: usize,
+    pub(crate) dict_keys: usize,
+    pub(crate) dict_values: usize,
+    /// `PyDictValues.values`
+    pub(crate) values_first: usize,
+    pub(crate) managed_dict: ManagedDict,
+}
+
+/// `PyDictKeysObject`, the same in all versions.
+pub(crate) mod dict_keys {
+    pub(crate) const LOG2_INDEX_BYTES: usize = 9;
+    pub(crate) const KIND: usize = 10;
+    pub(crate) const NENTRIES: usize = 24;
+    /// `dk_indices`; the entries follow it.
+    pub(crate) const INDICES: usize = 32;
+    /// `DICT_KEYS_GENERAL`: entries have a hash, a key and a value. Otherwise they have a key and a value.
+    pub(crate) const GENERAL: u8 = 0;
+}
+
+/// `PyModuleObject.md_dict`, the same in all versions.
+pub(crate) const MODULE_DICT: u64 = 16;
+
+impl Offsets {
+    /// The offsets of the interpreter of this version whose runtime is at `runtime`.
+    pub(crate) fn of<M: Memory + ?Sized>(
+        memory: &M,
+        version: Version,
+        runtime: RemoteAddr,
+    ) -> Result<Self, AttachError> {
+        let offsets = match version.minor() {
+            11 => v3_11::OFFSETS,
+            12 => v3_12::OFFSETS,
+            13 => v3_13::REPORT.read(memory, version, runtime)?,
+            14 => v3_14::REPORT.read(memory, version, runtime)?,
+            15 => v3_15::REPORT.read(memory, version, runtime)?,
+            _ => return Err(AttachError::unsupported(version)),
+        };
+        offsets.check(version)?;
+        Ok(offsets)
+    }
+
+    /// Holds the offsets against our bounds, so that nothing that uses them needs to.
+    fn check(&self, version: Version) -> Result<(), AttachError> {
+        let ensure = |holds: bool, what: &'static str| {
+            if holds { Ok(()) } else { Err(AttachError::Layout { version, what }) }
+        };
+        let below = |limit: usize, fields: &[usize]| fields.iter().all(|field| *field < limit);
+
+        ensure(below(MAX_STATE_BYTES, &[self.interpreters_head]), "runtime state")?;
+        let (from, to) = self.interpreter.window();
+        ensure(to < MAX_STATE_BYTES && to - from <= MAX_INTERPRETER_WINDOW, "interpreter state")?;
+
+        let place = match self.gil.place {
+            GilPlace::Runtime(at) | GilPlace::InterpreterPointer(at) => at,
+        };
+        let gil = &self.gil;
+        ensure(below(MAX_STATE_BYTES, &[place]), "interpreter lock")?;
+        ensure(below(MAX_OBJECT_BYTES, &[gil.last_holder, gil.locked]), "interpreter lock")?;
+
+        ensure(self.thread.len() <= MAX_THREAD_BYTES, "thread state")?;
+        if let CurrentFrame::CFrame { current_frame, .. } = self.thread.current {
+            ensure(below(MAX_OBJECT_BYTES, &[current_frame]), "C frame")?;
+        }
+
+        let frame = &self.frame;
+        ensure(frame.len <= MAX_FRAME_BYTES && (1..frame.len).contains(&frame.owner), "frame")?;
+        let pointers = [frame.executable, frame.previous, frame.instr_ptr];
+        ensure(pointers.iter().all(|field| field + 8 <= frame.len), "frame")?;
+        ensure(frame.instr_ptr + 16 <= frame.len, "frame")?;
+
+        let code = &self.code;
+        ensure(code.code_adaptive <= MAX_CODE_BYTES, "code object")?;
+        let pointers = [code.filename, code.qualname, code.linetable];
+        ensure(pointers.iter().all(|field| field + 8 <= code.code_adaptive), "code object")?;
+        let numbers = [code.firstlineno, code.firsttraceable];
+        ensure(numbers.iter().all(|field| field + 4 <= code.code_adaptive), "code object")?;
+        ensure(pointers.iter().all(|field| *field > code.firstlineno), "code object")?;
+
+        let object = &self.object;
+        let fields = [
+            object.ob_type,
+            object.ob_size,
+            object.bytes_data,
+            object.str_ascii,
+            object.str_compact,
+            object.tp_name,
+            object.tp_basicsize,
+            object.tp_flags,
+            object.cached_keys,
+            object.dict_keys,
+            object.dict_values,
+            object.values_first,
+        ];
+        ensure(below(MAX_OBJECT_BYTES, &fields), "object")?;
+        ensure(object.ob_size + 8 <= object.bytes_data, "bytes object")?;
+        ensure(object.str_length + 8 <= object.str_ascii, "string object")?;
+        ensure(object.str_state + 4 <= object.str_ascii, "string object")?;
+        ensure(object.ob_type + 8 <= code.code_adaptive, "object")
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Offsets for tests of the readers of single objects.
+    pub(crate) const OFFSETS: Offsets = v3_12::OFFSETS;
+
+    #[test]
+    fn the_fixed_tables_are_within_the_bounds() {
+        v3_11::OFFSETS.check(Version::from_hex(0x030b_00f0)).unwrap();
+        v3_12::OFFSETS.check(Version::from_hex(0x030c_00f0)).unwrap();
+    }
+
+    #[test]
+    fn offsets_that_lead_out_of_a_structure_are_refused() {
+        let version = Version::from_hex(0x030c_00f0);
+        type Change = fn(&mut Offsets);
+        let changes: [Change; 8] = [
+            |offsets| offsets.interpreters_head = usize::MAX / 2,
+            |offsets| offsets.interpreter.modules = 1 << 30,
+            |offsets| offsets.gil.locked = 1 << 20,
+            |offsets| offsets.thread.datastack_limit = 1 << 20,
+            |offsets| offsets.frame.owner = offsets.frame.len,
+            |offsets| offsets.frame.previous = offsets.frame.len - 7,
+            |offsets| offsets.code.linetable = offsets.code.code_adaptive,
+            |offsets| offsets.object.str_state = offsets.object.str_ascii,
+        ];
+        for (number, change) in changes.into_iter().enumerate() {
+            let mut offsets = OFFSETS;
+            change(&mut offsets);
+            assert!(matches!(offsets.check(version), Err(AttachError::Layout { .. })), "change {number}");
+        }
+    }
+}

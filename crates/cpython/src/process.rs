@@ -1,0 +1,403 @@
+//! The interpreters of a process: attach, and take samples.
+
+use std::collections::HashSet;
+use std::time::Instant;
+
+use slip_model::{Gil, Interner, Outcome, StackId, StackReading};
+use slip_remote::{Chain, Memory, Range, ReadError, RemoteAddr, Symbols};
+
+use crate::bytes::{addr_at, u32_at, u64_at};
+use crate::code::{CONFIRMED_NS, CodeCache};
+use crate::detect::find;
+use crate::dicts::read_addr;
+use crate::frames::Resolver;
+use crate::names::{NameBook, Place};
+use crate::offsets::{GilPlace, Offsets};
+use crate::threads::{self, LastStack, Thread};
+use crate::{AttachError, Version};
+
+/// Most interpreters of a process.
+const MAX_INTERPRETERS: usize = 1_024;
+
+/// The CPython of a process: its interpreters, threads and what is known about its code.
+///
+/// Belongs to one process image: after an `exec`, or for a forked child, attach again.
+#[derive(Debug)]
+pub struct Interpreter {
+    version: Version,
+    offsets: Offsets,
+    /// `_PyRuntime`
+    runtime: RemoteAddr,
+    states: Vec<State>,
+    codes: CodeCache,
+    resolver: Resolver,
+    chain: Chain,
+    started: Instant,
+    samples: u64,
+    ranges: Vec<Range>,
+    bytes: Vec<u8>,
+}
+
+/// A `PyInterpreterState`.
+#[derive(Debug)]
+struct State {
+    addr: RemoteAddr,
+    fields: Fields,
+    /// `struct _gil_runtime_state`; null as long as it has none.
+    gil: RemoteAddr,
+    /// The thread that holds the lock; null if none does, `None` if that could not be read.
+    holder: Option<RemoteAddr>,
+    threads: Vec<Thread>,
+    names: NameBook,
+}
+
+/// What belongs to one sample.
+struct Round<'a, M: ?Sized> {
+    memory: &'a M,
+    interner: &'a mut Interner,
+    out: &'a mut Vec<StackReading>,
+    /// What code objects must have been confirmed under to hold.
+    epoch: u64,
+    now_ns: u64,
+}
+
+/// What is read of a `PyInterpreterState` with each sample.
+#[derive(Clone, Copy, Debug, Default)]
+struct Fields {
+    id: u64,
+    next: RemoteAddr,
+    threads_head: RemoteAddr,
+    code_object_generation: u64,
+}
+
+impl Fields {
+    /// Interprets the window of an interpreter state.
+    fn parse(offsets: &Offsets, window: &[u8]) -> Self {
+        let interpreter = &offsets.interpreter;
+        let (from, _) = interpreter.window();
+        let at = |field: usize| u64_at(window, field - from);
+        Self {
+            id: at(interpreter.id),
+            next: RemoteAddr(at(interpreter.next)),
+            threads_head: RemoteAddr(at(interpreter.threads_head)),
+            code_object_generation: interpreter.code_object_generation.map_or(0, at),
+        }
+    }
+}
+
+impl Interpreter {
+    /// Finds the CPython of `target` and checks that it is as we expect it.
+    ///
+    /// # Errors
+    ///
+    /// [`AttachError::NotPython`], [`AttachError::Unsupported`] and [`AttachError::FreeThreaded`]: there is nothing that
+    /// we can read. [`AttachError::NotReady`]: try again in some milliseconds. [`AttachError::Layout`]: the structures
+    /// are not where they are in this version. [`AttachError::Read`]: the memory cannot be read.
+    pub fn attach<T: Memory + Symbols + ?Sized>(target: &T) -> Result<Self, AttachError> {
+        let (version, runtime) = find(target)?.ok_or(AttachError::NotPython)?;
+        let offsets = Offsets::of(target, version, runtime)?;
+        let mut python = Self {
+            version,
+            offsets,
+            runtime,
+            states: Vec::new(),
+            codes: CodeCache::default(),
+            resolver: Resolver::default(),
+            chain: Chain::default(),
+            started: Instant::now(),
+            samples: 0,
+            ranges: Vec::new(),
+            bytes: Vec::new(),
+        };
+        python.check(target)?;
+        Ok(python)
+    }
+
+    /// The version of the target.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// Reads the stacks of all threads of all interpreters into `out`, whose former content is lost.
+    ///
+    /// `interner` must be the same with each call: numbers that it gave are kept. The name of a thread is empty if the
+    /// program does not use the module `threading`; the caller may then take the kernel's. A thread that has gone from
+    /// one interpreter into another has a reading for each, with the same `native_tid`.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError::Gone`] and [`ReadError::Denied`]; [`ReadError::Unmapped`] if the process no longer has this
+    /// interpreter (an `exec`). `out` is unspecified then.
+    ///
+    /// # Cost
+    ///
+    /// One system call for the interpreters and one for each thread, while nothing new turns up.
+    pub fn sample<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        interner: &mut Interner,
+        out: &mut Vec<StackReading>,
+    ) -> Result<(), ReadError> {
+        out.clear();
+        self.samples += 1;
+        let now_ns = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.refresh(memory)?;
+        let epoch = self.epoch(now_ns);
+        self.codes.begin(epoch);
+        let mut round = Round { memory, interner, out, epoch, now_ns };
+        let mut states = std::mem::take(&mut self.states);
+        let result = states.iter_mut().try_for_each(|state| self.sample_state(&mut round, state));
+        self.states = states;
+        result
+    }
+
+    /// Holds what the target has against what this version has: a build with other options has other structures.
+    fn check<M: Memory + ?Sized>(&mut self, memory: &M) -> Result<(), AttachError> {
+        let layout = |what| AttachError::Layout { version: self.version, what };
+        let head = read_addr(memory, self.runtime.offset(self.offsets.interpreters_head as u64))?;
+        if head.is_null() {
+            return Err(AttachError::NotReady);
+        }
+        let states = self.walk(memory, head).map_err(|error| match error {
+            ReadError::Unmapped { .. } => layout("interpreter state"),
+            error => error.into(),
+        })?;
+        // The list is newest first; the main interpreter, which has the number 0, ends it.
+        let main =
+            states.last().filter(|state| state.fields.id == 0).ok_or_else(|| layout("interpreter state"))?;
+        if main.fields.threads_head.is_null() {
+            return Err(AttachError::NotReady);
+        }
+        let threads = threads::walk(memory, &self.offsets, main.addr, main.fields.threads_head, Vec::new())?;
+        if threads.is_empty() {
+            return Err(layout("thread state"));
+        }
+        Ok(())
+    }
+
+    /// Brings the list of interpreters, and what is read of each, up to date.
+    fn refresh<M: Memory + ?Sized>(&mut self, memory: &M) -> Result<(), ReadError> {
+        if self.read_states(memory)? {
+            return Ok(());
+        }
+        let head = read_addr(memory, self.runtime.offset(self.offsets.interpreters_head as u64))?;
+        let mut old = std::mem::take(&mut self.states);
+        self.states = self.walk(memory, head)?;
+        for state in &mut self.states {
+            let same = |known: &State| known.addr == state.addr && known.fields.id == state.fields.id;
+            if let Some(at) = old.iter().position(same) {
+                *state = State { fields: state.fields, ..old.swap_remove(at) };
+            }
+        }
+        // If the list has changed again, this sample takes it as it was just now.
+        self.read_states(memory).map(|_| ())
+    }
+
+    /// Reads the known interpreters in one system call; false if the list is not the known one.
+    fn read_states<M: Memory + ?Sized>(&mut self, memory: &M) -> Result<bool, ReadError> {
+        let offsets = &self.offsets;
+        let (from, to) = offsets.interpreter.window();
+        let gil = &offsets.gil;
+        let gil_from = gil.last_holder.min(gil.locked);
+        let gil_len = gil.last_holder.max(gil.locked) + 8 - gil_from;
+        self.ranges.clear();
+        self.ranges.push(Range::new(self.runtime.offset(offsets.interpreters_head as u64), 8));
+        for state in &mut self.states {
+            if state.gil.is_null() {
+                state.gil = match gil.place {
+                    GilPlace::Runtime(at) => self.runtime.offset(at as u64),
+                    // Null while the interpreter is being made.
+                    GilPlace::InterpreterPointer(at) => {
+                        read_addr(memory, state.addr.offset(at as u64)).unwrap_or_default()
+                    }
+                };
+            }
+            self.ranges.push(Range::new(state.addr.offset(from as u64), to - from));
+            let gil_len = if state.gil.is_null() { 0 } else { gil_len };
+            self.ranges.push(Range::new(state.gil.offset(gil_from as u64), gil_len));
+        }
+        self.bytes.resize(self.ranges.iter().map(|range| range.len).sum(), 0);
+        let done = memory.read_ranges(&self.ranges, &mut self.bytes)?;
+        if done == 0 {
+            let range = self.ranges[0];
+            return Err(ReadError::Unmapped { addr: range.addr, len: range.len });
+        }
+        if done < self.ranges.len() {
+            return Ok(false);
+        }
+        let mut expected = addr_at(&self.bytes, 0);
+        let mut at = 8;
+        for state in &mut self.states {
+            if state.addr != expected {
+                return Ok(false);
+            }
+            state.fields = Fields::parse(offsets, &self.bytes[at..at + to - from]);
+            at += to - from;
+            state.holder = None;
+            if !state.gil.is_null() {
+                let bytes = &self.bytes[at..at + gil_len];
+                let holder = addr_at(bytes, gil.last_holder - gil_from);
+                let locked = u32_at(bytes, gil.locked - gil_from) == 1;
+                state.holder = Some(if locked { holder } else { RemoteAddr::NULL });
+                at += gil_len;
+            }
+            expected = state.fields.next;
+        }
+        Ok(expected.is_null() && !self.states.is_empty())
+    }
+
+    /// Follows the list of interpreters from `head`.
+    fn walk<M: Memory + ?Sized>(&self, memory: &M, head: RemoteAddr) -> Result<Vec<State>, ReadError> {
+        let (from, to) = self.offsets.interpreter.window();
+        let mut window = vec![0; to - from];
+        let mut states = Vec::new();
+        let mut seen = HashSet::new();
+        let mut at = head;
+        while !at.is_null() && states.len() < MAX_INTERPRETERS && seen.insert(at) {
+            memory.read(at.offset(from as u64), &mut window)?;
+            let fields = Fields::parse(&self.offsets, &window);
+            states.push(State {
+                addr: at,
+                fields,
+                gil: RemoteAddr::NULL,
+                holder: None,
+                threads: Vec::new(),
+                names: NameBook::default(),
+            });
+            at = fields.next;
+        }
+        Ok(states)
+    }
+
+    /// What code objects must have been confirmed under to hold, see `code.rs`.
+    fn epoch(&self, now_ns: u64) -> u64 {
+        match self.offsets.interpreter.code_object_generation {
+            // Interpreters may free each other's memory: the count of all counts. An interpreter that ends or begins
+            // changes the sum in practice always.
+            Some(_) => self.states.iter().fold(1, |sum: u64, state| {
+                sum.wrapping_mul(31)
+                    .wrapping_add(state.addr.0)
+                    .wrapping_add(state.fields.code_object_generation)
+            }),
+            None => now_ns / CONFIRMED_NS + 1,
+        }
+    }
+
+    fn sample_state<M: Memory + ?Sized>(
+        &mut self,
+        round: &mut Round<'_, M>,
+        state: &mut State,
+    ) -> Result<(), ReadError> {
+        // The list is taken for the known one as long as it begins with the same thread and each thread names the same
+        // successor as before. Where it does not, it is followed anew, once per sample.
+        let head = state.fields.threads_head;
+        let mut walked = state.threads.first().map_or(RemoteAddr::NULL, |thread| thread.addr) != head;
+        if walked {
+            self.walk_threads(round.memory, state, head)?;
+        }
+        let mut at = 0;
+        while at < state.threads.len() {
+            let successor = state.threads.get(at + 1).map_or(RemoteAddr::NULL, |thread| thread.addr);
+            let thread = &mut state.threads[at];
+            at += 1;
+            if thread.sampled == self.samples {
+                continue;
+            }
+            let outcome = match thread.read(round.memory, &self.offsets, &mut self.chain) {
+                Ok(outcome) => Some(outcome),
+                Err(ReadError::Unmapped { .. }) => None,
+                Err(error) => return Err(error),
+            };
+            let belongs = outcome.is_some() && thread.links.interp == state.addr;
+            let as_known = belongs && thread.links.next == successor;
+            if !as_known && !walked {
+                walked = true;
+                let head = state.addr.offset(self.offsets.interpreter.threads_head as u64);
+                let head = read_addr(round.memory, head).unwrap_or_default();
+                self.walk_threads(round.memory, state, head)?;
+                at = 0;
+                continue;
+            }
+            if let Some(outcome) = outcome.filter(|_| belongs) {
+                thread.sampled = self.samples;
+                self.emit(round, state, at - 1, outcome)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn walk_threads<M: Memory + ?Sized>(
+        &self,
+        memory: &M,
+        state: &mut State,
+        head: RemoteAddr,
+    ) -> Result<(), ReadError> {
+        let known = std::mem::take(&mut state.threads);
+        state.threads = threads::walk(memory, &self.offsets, state.addr, head, known)?;
+        Ok(())
+    }
+
+    /// Interprets the chain that was just read for thread number `at`.
+    fn emit<M: Memory + ?Sized>(
+        &mut self,
+        round: &mut Round<'_, M>,
+        state: &mut State,
+        at: usize,
+        mut outcome: Outcome,
+    ) -> Result<(), ReadError> {
+        let thread = &mut state.threads[at];
+        let mut stack = StackId(0);
+        if outcome != Outcome::Torn {
+            match self.stack(round, &mut thread.last)? {
+                Some(found) => stack = found,
+                None => outcome = Outcome::Torn,
+            }
+        }
+        let links = thread.links;
+        if links.native_thread_id == 0 && stack == StackId(0) {
+            // A thread that is about to start: there is no such thread yet.
+            return Ok(());
+        }
+        let book = Place {
+            offsets: &self.offsets.object,
+            modules: state.addr.offset(self.offsets.interpreter.modules as u64),
+            now_ns: round.now_ns,
+        };
+        state.names.renew(round.memory, &book, round.interner, links.thread_id, &mut thread.name)?;
+        round.out.push(StackReading {
+            native_tid: links.native_thread_id,
+            thread_key: thread.addr.0,
+            interpreter: state.fields.id,
+            name: thread.name.text,
+            gil: match state.holder {
+                None => Gil::Unknown,
+                Some(holder) if holder == thread.addr => Gil::Holds,
+                Some(_) => Gil::Free,
+            },
+            outcome,
+            truncated: outcome != Outcome::Torn && self.chain.truncated,
+            stack,
+        });
+        Ok(())
+    }
+
+    /// The stack of the chain that was just read; `None` if it is torn after all.
+    fn stack<M: Memory + ?Sized>(
+        &mut self,
+        round: &mut Round<'_, M>,
+        last: &mut LastStack,
+    ) -> Result<Option<StackId>, ReadError> {
+        if last.epoch == round.epoch && last.bytes == self.chain.bytes {
+            return Ok(Some(last.stack));
+        }
+        let (codes, chain) = (&mut self.codes, &self.chain);
+        let found = self.resolver.stack(round.memory, &self.offsets, codes, round.interner, chain)?;
+        if let Some(stack) = found {
+            last.bytes.clone_from(&chain.bytes);
+            // What was only partly read is to be read again.
+            last.epoch = if codes.has_gaps() { 0 } else { round.epoch };
+            last.stack = stack;
+        }
+        Ok(found)
+    }
+}

@@ -1,0 +1,189 @@
+//! The threads of an interpreter, and where each of them stands.
+
+use std::cell::RefCell;
+use std::collections::HashSet;
+
+use slip_model::{Outcome, StackId};
+use slip_remote::{Anchor, Calling, Chain, ChainReader, Head, Memory, Range, ReadError, RemoteAddr};
+
+use crate::bytes::addr_at;
+use crate::frames;
+use crate::names::ThreadName;
+use crate::offsets::{CurrentFrame, FrameOffsets, Offsets, ThreadOffsets};
+
+/// Most threads of an interpreter. Longer lists are loops that a torn read has made, or hostile.
+const MAX_THREADS: usize = 16_384;
+
+/// How many `_PyCFrame` of a thread are read with each sample of 3.11 and 3.12: a call from C has its own, and a program
+/// that sorts with a key function goes to and fro between two. Those that were seen last are kept.
+const MAX_CFRAMES: usize = 4;
+
+/// A thread of the target.
+#[derive(Debug)]
+pub(crate) struct Thread {
+    pub(crate) addr: RemoteAddr,
+    pub(crate) links: Links,
+    pub(crate) name: ThreadName,
+    /// Number of the sample it was read in last.
+    pub(crate) sampled: u64,
+    anchor: ThreadAnchor,
+    reader: ChainReader,
+    pub(crate) last: LastStack,
+}
+
+/// Frames as they were read last, and what they turned out to be: threads stand still most of the time.
+#[derive(Debug, Default)]
+pub(crate) struct LastStack {
+    pub(crate) bytes: Vec<u8>,
+    /// What the code objects had been confirmed under; 0 if the stack must be interpreted anew.
+    pub(crate) epoch: u64,
+    pub(crate) stack: StackId,
+}
+
+/// What a thread state says about its place in the list, and who the thread is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Links {
+    pub(crate) next: RemoteAddr,
+    pub(crate) interp: RemoteAddr,
+    /// `pthread_t`; 0 as long as the state belongs to no thread.
+    pub(crate) thread_id: u64,
+    pub(crate) native_thread_id: u64,
+}
+
+impl Links {
+    fn parse(offsets: &ThreadOffsets, state: &[u8]) -> Self {
+        Self {
+            next: addr_at(state, offsets.next),
+            interp: addr_at(state, offsets.interp),
+            thread_id: addr_at(state, offsets.thread_id).0,
+            native_thread_id: addr_at(state, offsets.native_thread_id).0,
+        }
+    }
+}
+
+impl Thread {
+    fn new(offsets: &Offsets, addr: RemoteAddr, links: Links) -> Self {
+        Self {
+            addr,
+            links,
+            name: ThreadName::default(),
+            sampled: 0,
+            anchor: ThreadAnchor::new(offsets, addr),
+            reader: ChainReader::new(frames::layout(&offsets.frame)),
+            last: LastStack::default(),
+        }
+    }
+
+    /// Reads the chain of frames, and the links with it.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError::Unmapped`] if the thread state is no longer there.
+    pub(crate) fn read<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        offsets: &Offsets,
+        chain: &mut Chain,
+    ) -> Result<Outcome, ReadError> {
+        chain.anchor.clear();
+        let outcome = self.reader.read(memory, &mut self.anchor, chain)?;
+        if chain.anchor.len() >= offsets.thread.len() {
+            let links = Links::parse(&offsets.thread, &chain.anchor);
+            if links.thread_id != self.links.thread_id {
+                self.name.expire();
+            }
+            self.links = links;
+        }
+        Ok(outcome)
+    }
+}
+
+/// Follows the list of threads from `head`, keeping what is known of those in `old`.
+///
+/// Ends early where a state cannot be read or belongs to another interpreter: the list has changed meanwhile, and the
+/// next sample will see that.
+pub(crate) fn walk<M: Memory + ?Sized>(
+    memory: &M,
+    offsets: &Offsets,
+    interp: RemoteAddr,
+    head: RemoteAddr,
+    mut old: Vec<Thread>,
+) -> Result<Vec<Thread>, ReadError> {
+    let mut threads = Vec::new();
+    let mut seen = HashSet::new();
+    let mut state = vec![0; offsets.thread.links_len()];
+    let mut at = head;
+    while !at.is_null() && threads.len() < MAX_THREADS && seen.insert(at) {
+        match memory.read(at, &mut state) {
+            Ok(()) => {}
+            Err(ReadError::Unmapped { .. }) => break,
+            Err(error) => return Err(error),
+        }
+        let links = Links::parse(&offsets.thread, &state);
+        if links.interp != interp {
+            break;
+        }
+        // The memory of a thread that has ended may belong to another one now. A thread that is just starting gets its
+        // ids while we watch; it is not another one.
+        let same = |thread: &Thread| {
+            let (then, now) = (thread.links.native_thread_id, links.native_thread_id);
+            thread.addr == at && (then == now || then == 0)
+        };
+        threads.push(match old.iter().position(same) {
+            Some(known) => Thread { links, ..old.swap_remove(known) },
+            None => Thread::new(offsets, at, links),
+        });
+        at = links.next;
+    }
+    Ok(threads)
+}
+
+/// Finds the innermost frame of a thread.
+#[derive(Debug)]
+struct ThreadAnchor {
+    offsets: ThreadOffsets,
+    frame: FrameOffsets,
+    state: Range,
+    /// Addresses of `_PyCFrame` seen lately, latest first, and those that the last request asked for.
+    cframes: RefCell<(Vec<RemoteAddr>, Vec<RemoteAddr>)>,
+}
+
+impl ThreadAnchor {
+    fn new(offsets: &Offsets, addr: RemoteAddr) -> Self {
+        let state = Range::new(addr, offsets.thread.len());
+        Self { offsets: offsets.thread, frame: offsets.frame, state, cframes: RefCell::default() }
+    }
+}
+
+impl Anchor for ThreadAnchor {
+    fn ranges(&self, out: &mut Vec<Range>) {
+        out.push(self.state);
+        if let CurrentFrame::CFrame { current_frame, .. } = self.offsets.current {
+            let (known, asked) = &mut *self.cframes.borrow_mut();
+            asked.clone_from(known);
+            out.extend(asked.iter().map(|cframe| Range::new(cframe.offset(current_frame as u64), 8)));
+        }
+    }
+
+    fn decode(&mut self, bytes: &[u8]) -> Option<Head> {
+        let current = match self.offsets.current {
+            CurrentFrame::Direct(at) => addr_at(bytes, at),
+            CurrentFrame::CFrame { cframe, .. } => {
+                let now = addr_at(bytes, cframe);
+                let (known, asked) = self.cframes.get_mut();
+                if known.first() != Some(&now) {
+                    known.retain(|cframe| *cframe != now);
+                    known.truncate(MAX_CFRAMES - 1);
+                    known.insert(0, now);
+                }
+                let at = asked.iter().position(|cframe| *cframe == now)?;
+                addr_at(bytes, self.state.len + 8 * at)
+            }
+        };
+        Some(Head { current, limit: addr_at(bytes, self.offsets.datastack_limit) })
+    }
+
+    fn calling(&self, read: &dyn Fn(RemoteAddr, &mut [u8]) -> bool, caller: &[u8], callee: &[u8]) -> Calling {
+        self.frame.calling(read, caller, callee)
+    }
+}

@@ -1,0 +1,131 @@
+//! What the tests of this crate share: the truth that a fixture program tells, and what was read, in the same form.
+
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "a module of several test binaries, each of which uses a part of it"
+)]
+
+use serde::{Deserialize, Serialize};
+use slip_model::{Interner, Outcome, StackReading};
+use slip_testkit::Interpreter;
+
+/// A frame, by the program or by us.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Frame {
+    pub name: String,
+    pub file: String,
+    pub line: u32,
+    pub first_line: u32,
+}
+
+/// The stack of a thread, innermost frame first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Thread {
+    pub name: String,
+    pub tid: u64,
+    #[serde(default)]
+    pub interpreter: u64,
+    pub frames: Vec<Frame>,
+}
+
+/// A thread that does not stand still.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Busy {
+    pub name: String,
+    pub tid: u64,
+    /// Names of the functions that may be innermost.
+    pub leaves: Vec<String>,
+}
+
+/// One line of what a fixture program prints.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Line {
+    pid: u32,
+    threads: Vec<Thread>,
+    #[serde(default)]
+    interpreter: u64,
+    busy: Option<Busy>,
+}
+
+/// What a fixture program says about itself.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Truth {
+    /// The process that the truth is about: not always the one that was started.
+    pub pid: u32,
+    pub threads: Vec<Thread>,
+    pub busy: Option<Busy>,
+}
+
+impl Truth {
+    pub fn parse(lines: &[String]) -> Self {
+        let mut truth = Truth::default();
+        for line in lines {
+            let line: Line = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+            truth.pid = line.pid;
+            truth.busy = truth.busy.or(line.busy);
+            truth.threads.extend(line.threads.into_iter().map(|mut thread| {
+                thread.interpreter = line.interpreter;
+                thread
+            }));
+        }
+        truth.threads.sort_by_key(|thread| (thread.tid, thread.interpreter));
+        truth
+    }
+}
+
+/// What was read, as the truth would say it; threads without a stack are left out.
+pub fn as_truth(interner: &Interner, readings: &[StackReading]) -> Vec<Thread> {
+    let mut threads: Vec<Thread> = readings
+        .iter()
+        .filter(|reading| reading.stack.0 != 0 || reading.outcome == Outcome::Torn)
+        .map(|reading| {
+            assert_ne!(reading.outcome, Outcome::Torn, "a thread that stands still");
+            assert!(!reading.truncated);
+            let frames = interner.frames_of(reading.stack).map(|id| {
+                let frame = interner.frame_at(id);
+                Frame {
+                    name: interner.text(frame.name).to_owned(),
+                    file: interner.text(frame.file).to_owned(),
+                    line: frame.line,
+                    first_line: frame.first_line,
+                }
+            });
+            Thread {
+                name: interner.text(reading.name).to_owned(),
+                tid: reading.native_tid,
+                interpreter: reading.interpreter,
+                frames: frames.collect(),
+            }
+        })
+        .collect();
+    threads.sort_by_key(|thread| (thread.tid, thread.interpreter));
+    threads
+}
+
+/// Fails with the first difference: whole stacks of a thousand frames tell nothing.
+pub fn assert_same(read: &[Thread], truth: &[Thread], about: &str) {
+    let heads = |threads: &[Thread]| -> Vec<String> {
+        let head = |thread: &Thread| {
+            format!(
+                "tid {} interpreter {} {:?}: {} frames",
+                thread.tid,
+                thread.interpreter,
+                thread.name,
+                thread.frames.len()
+            )
+        };
+        threads.iter().map(head).collect()
+    };
+    for (read, truth) in read.iter().zip(truth) {
+        for (at, (read, truth)) in read.frames.iter().zip(&truth.frames).enumerate() {
+            assert_eq!(read, truth, "{about}: frame {at} from the innermost (left: read, right: truth)");
+        }
+    }
+    assert_eq!(heads(read), heads(truth), "{about} (left: read, right: truth)");
+}
+
+/// The interpreters that we can read.
+pub fn supported_pythons() -> Vec<Interpreter> {
+    slip_testkit::pythons().into_iter().filter(|python| python.version >= (3, 11)).collect()
+}

@@ -1,0 +1,25 @@
+//! Starts real interpreters for tests and waits until they are ready.
+//!
+//! Owns where interpreters are found, how fixture programs are started and ended, and how a test says that it was
+//! skipped. Never part of what users install.
+//!
+//! A fixture program prints what it knows to be true as JSON lines, then a line `ready`, and then blocks until its
+//! standard input is closed:
+//!
+//! ```no_run
+//! for python in slip_testkit::pythons() {
+//!     let mut child = slip_testkit::Launch::script(&python, "python/nested.py").start().unwrap();
+//!     let truth = child.wait_ready().unwrap();
+//!     println!("{}: {} says {}", python.label, child.pid(), truth[0]);
+//! }
+//! ```
+
+mod child;
+mod interpreters;
+mod launch;
+mod skip;
+
+pub use child::Child;
+pub use interpreters::{Interpreter, Runtime, phps, pythons, root};
+pub use launch::{Launch, fixtures};
+pub use skip::skip;
