@@ -1,0 +1,606 @@
+//! From the chain of `zend_execute_data` to frames with names and lines.
+//!
+//! Frames are what `debug_backtrace()` shows, in its words, with these differences: top-level code of the main script
+//! is a frame of its own, `{main}`; the class of a method is the one that declares it, so that the same code has one
+//! name (PHP shows the same, `func->common.scope`); a class name that goes on with a NUL (anonymous classes) ends
+//! there.
+//!
+//! **Lines.** The VM keeps the current instruction of the innermost PHP frame in a register and stores it only before
+//! something that may call, throw or look at it. Its line, when no function of an extension is running, is therefore the
+//! last one stored: at or before the current one, in the same function. All other lines are exact, with two exceptions.
+//! A generator of PHP 8.2 that waits in `yield from` is shown at the instruction it will go on with, as PHP does. And
+//! before 8.4 the engine remembers the place of one exception only: if another comes up while destructors run for the first one, the
+//! line of the first is lost (PHP shows one of another function; we show 0).
+
+use std::collections::{HashMap, HashSet};
+
+use slip_model::{Frame, FrameKind, Interner, StackId, StringId};
+use slip_remote::{Chain, FrameLayout, Memory, ReadError, RemoteAddr, read_u64};
+
+use crate::bytes::{Batch, addr_at, u8_at, u32_at};
+use crate::functions::{Function, Functions, Kind, Moment, Opline, Wanted};
+use crate::offsets::Offsets;
+
+/// Most generators that one `yield from` delegates through before we call it a loop.
+const MAX_DELEGATION: usize = 4_096;
+
+/// Most frames of one stack, the generators of all placeholders included.
+const MAX_FRAMES: usize = 32_768;
+
+/// How many calls deeper a stack may have become while its functions were read.
+const MAX_NEW_FRAMES: usize = 64;
+
+/// How often functions are read that look as if they had gone, although their frames remain.
+const MAX_LOOKS: usize = 2;
+
+/// Most functions that PHP may have frameless variants of; 8.4 has 26.
+const MAX_FRAMELESS: u32 = 4_096;
+
+/// How a frame lies in memory, for [`slip_remote::ChainReader`].
+pub(crate) fn layout(offsets: &Offsets) -> FrameLayout {
+    let table = &offsets.execute_data;
+    let func = table.func..table.func + 8;
+    FrameLayout {
+        len: table.prev_execute_data + 8,
+        previous: table.prev_execute_data,
+        identity: vec![func],
+        instruction: table.opline..table.opline + 8,
+    }
+}
+
+/// One frame as it lies in memory.
+#[derive(Clone, Copy, Debug)]
+struct Raw {
+    addr: RemoteAddr,
+    func: RemoteAddr,
+    opline: RemoteAddr,
+    return_value: RemoteAddr,
+    /// Called by the engine or a function of an extension, not by code.
+    top: bool,
+}
+
+/// What matters of the executor's globals beside the frames themselves.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Executor {
+    /// `&EG(current_execute_data)`.
+    pub(crate) current_execute_data: RemoteAddr,
+    /// `&EG(exception_op)`: where oplines point while an exception looks for its handler.
+    pub(crate) exception_op: RemoteAddr,
+    /// `EG(opline_before_exception)`: where the exception came up.
+    pub(crate) opline_before: RemoteAddr,
+}
+
+/// A generator that waits in `yield from`, and its frame.
+type Delegation = (RemoteAddr, RemoteAddr);
+
+/// Turns chains into stacks.
+#[derive(Debug)]
+pub(crate) struct Frames {
+    offsets: &'static Offsets,
+    functions: Functions,
+    /// `&zend_flf_functions`; null where calls always have frames.
+    frameless: RemoteAddr,
+    frameless_functions: HashMap<u32, RemoteAddr>,
+    /// Generators of the last sample, to be read in one go.
+    delegations: Vec<Delegation>,
+    /// Which of them is which.
+    predicted: HashMap<RemoteAddr, usize>,
+    batch: Batch,
+    raw: Vec<Raw>,
+    wanted: Vec<Wanted>,
+    /// Outermost last.
+    frames: Vec<Frame>,
+    texts: Option<Texts>,
+}
+
+/// Names that are not the target's.
+#[derive(Clone, Copy, Debug)]
+struct Texts {
+    main: StringId,
+    unreadable: StringId,
+    eval: StringId,
+    include: StringId,
+    include_once: StringId,
+    require: StringId,
+    require_once: StringId,
+}
+
+/// Whether functions look as if they were no longer what the frames called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Doubt {
+    /// They do not.
+    None,
+    /// Some do, and their frames are still there.
+    Remain,
+    /// Some do, and their frames are gone.
+    Gone,
+}
+
+/// A chain that has become a stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stack {
+    pub(crate) id: StackId,
+    pub(crate) truncated: bool,
+    /// File of the outermost frame; empty if that is not PHP code.
+    pub(crate) script: StringId,
+}
+
+impl Frames {
+    pub(crate) fn new(offsets: &'static Offsets, frameless: RemoteAddr) -> Self {
+        Self {
+            offsets,
+            functions: Functions::new(offsets),
+            frameless,
+            frameless_functions: HashMap::new(),
+            delegations: Vec::new(),
+            predicted: HashMap::new(),
+            batch: Batch::default(),
+            raw: Vec::new(),
+            wanted: Vec::new(),
+            frames: Vec::new(),
+            texts: None,
+        }
+    }
+
+    /// Names the frames of `chain`. `None` if what was read beyond the chain no longer belongs to it.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError::Gone`] and [`ReadError::Denied`].
+    pub(crate) fn build<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        interner: &mut Interner,
+        chain: &Chain,
+        executor: Executor,
+        moment: &Moment,
+    ) -> Result<Option<Stack>, ReadError> {
+        let texts = *self.texts.get_or_insert_with(|| Texts::new(interner));
+        self.functions.begin();
+        let Some(truncated) = self.collect(memory, chain)? else { return Ok(None) };
+        self.wanted.clear();
+        for raw in self.raw.iter().filter(|raw| !raw.func.is_null()) {
+            let opline =
+                if self.handles_exception(executor, raw) { executor.opline_before } else { raw.opline };
+            self.wanted.push(Wanted { func: raw.func, opline });
+        }
+        let mut looks = 0;
+        loop {
+            if !self.functions.resolve(memory, interner, &self.wanted, moment)? {
+                return Ok(None);
+            }
+            looks += 1;
+            match self.doubtful_frames(memory, executor)? {
+                Doubt::None => break,
+                // A function that was read while another took its place is whole at the second look.
+                Doubt::Remain if looks < MAX_LOOKS => {}
+                Doubt::Remain if self.unreadable_for_long(executor) => break,
+                Doubt::Remain | Doubt::Gone => return Ok(None),
+            }
+        }
+        if !self.links_hold(chain, executor) {
+            return Ok(None);
+        }
+        if !self.frameless.is_null() && !self.resolve_frameless(memory, interner, moment)? {
+            return Ok(None);
+        }
+        self.frames.clear();
+        for at in 0..self.raw.len() {
+            self.name_frame(memory, at, executor, texts)?;
+        }
+        let mut id = StackId(0);
+        for frame in self.frames.iter().rev() {
+            let frame = interner.frame(*frame);
+            id = interner.push(id, frame);
+        }
+        let script = self.frames.last().map(|frame| frame.file).unwrap_or_default();
+        Ok(Some(Stack { id, truncated: truncated || chain.truncated, script }))
+    }
+
+    /// The frames of the chain, placeholders replaced. `None` if a generator has moved on; else whether frames were
+    /// left out.
+    fn collect<M: Memory + ?Sized>(&mut self, memory: &M, chain: &Chain) -> Result<Option<bool>, ReadError> {
+        let layout = layout(self.offsets);
+        self.raw.clear();
+        self.predicted.clear();
+        let mut seen = Vec::new();
+        let mut prefetched = false;
+        for (addr, bytes) in chain.addrs.iter().zip(chain.bytes.chunks(layout.len)) {
+            if self.raw.len() >= MAX_FRAMES {
+                return Ok(Some(true));
+            }
+            let raw = self.raw(*addr, bytes);
+            match self.waiting_generator(*addr, bytes) {
+                None => self.raw.push(raw),
+                Some(leaf) => {
+                    if !prefetched {
+                        self.prefetch(memory)?;
+                        prefetched = true;
+                    }
+                    let inner = self.raw.last().map(|raw| raw.addr);
+                    if !self.push_delegation(memory, leaf, inner, &mut seen)? {
+                        return Ok(None);
+                    }
+                }
+            }
+        }
+        self.delegations = seen;
+        Ok(Some(false))
+    }
+
+    fn raw(&self, addr: RemoteAddr, bytes: &[u8]) -> Raw {
+        let table = &self.offsets.execute_data;
+        Raw {
+            addr,
+            func: addr_at(bytes, table.func),
+            opline: addr_at(bytes, table.opline),
+            return_value: addr_at(bytes, table.return_value),
+            top: u32_at(bytes, table.this + self.offsets.zval.type_info) & table.zend_call_top != 0,
+        }
+    }
+
+    /// The generator whose `execute_fake` this frame is.
+    ///
+    /// While a generator waits in `yield from`, the frame of the innermost one is linked to this placeholder, which
+    /// stands for all generators between (`zend_generator_check_placeholder_frame` in `Zend/zend_generators.c`).
+    fn waiting_generator(&self, addr: RemoteAddr, bytes: &[u8]) -> Option<RemoteAddr> {
+        let (table, zval) = (&self.offsets.execute_data, &self.offsets.zval);
+        let is_object = u8_at(bytes, table.this + zval.type_info) == zval.is_object;
+        if !addr_at(bytes, table.func).is_null() || !is_object {
+            return None;
+        }
+        let generator = addr_at(bytes, table.this);
+        (generator.offset(self.offsets.generator.execute_fake as u64) == addr).then_some(generator)
+    }
+
+    /// Pushes the frames of the generators from the one that `leaf` delegates to last, outwards to `leaf` itself.
+    ///
+    /// They were not copied together with the chain. They cannot move as long as the generator that runs for them is
+    /// the one whose frame, `inner`, is on the chain: false if it is not.
+    fn push_delegation<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        leaf: RemoteAddr,
+        inner: Option<RemoteAddr>,
+        seen: &mut Vec<Delegation>,
+    ) -> Result<bool, ReadError> {
+        let table = &self.offsets.generator;
+        let len = layout(self.offsets).len;
+        let mut waiting = Vec::new();
+        let mut generator = leaf;
+        for _ in 0..MAX_DELEGATION {
+            let predicted = self.predicted.get(&generator).copied();
+            let from = table.execute_data.min(table.node_parent);
+            let mut node = [0; 128];
+            let node_len = table.execute_data.max(table.node_parent) + 8 - from;
+            let Some(node) = node.get_mut(..node_len) else { return Ok(false) };
+            match predicted.and_then(|at| self.batch.get(2 * at)) {
+                Some(bytes) if bytes.len() == node.len() => node.copy_from_slice(bytes),
+                _ => {
+                    if !read(memory, generator.offset(from as u64), node)? {
+                        return Ok(false);
+                    }
+                }
+            }
+            let frame = addr_at(node, table.execute_data - from);
+            let parent = addr_at(node, table.node_parent - from);
+            seen.push((generator, frame));
+            if parent.is_null() {
+                // This one runs. It has no frame any more while it is being destroyed.
+                let runs = frame.is_null() || inner.is_none_or(|inner| inner == frame);
+                self.raw.extend(waiting.into_iter().rev());
+                return Ok(runs);
+            }
+            let predicted = predicted.filter(|at| self.delegations.get(*at).is_some_and(|(_, known)| *known == frame));
+            let mut copy = vec![0; len];
+            match predicted.and_then(|at| self.batch.get(2 * at + 1)) {
+                Some(bytes) if bytes.len() == len => copy.copy_from_slice(bytes),
+                _ => {
+                    if !read(memory, frame, &mut copy)? {
+                        return Ok(false);
+                    }
+                }
+            }
+            waiting.push(self.raw(frame, &copy));
+            generator = parent;
+        }
+        Ok(false)
+    }
+
+    /// Reads the generators of the last sample.
+    fn prefetch<M: Memory + ?Sized>(&mut self, memory: &M) -> Result<(), ReadError> {
+        let table = &self.offsets.generator;
+        let from = table.execute_data.min(table.node_parent);
+        let node_len = table.execute_data.max(table.node_parent) + 8 - from;
+        let len = layout(self.offsets).len;
+        self.batch.clear();
+        self.predicted.clear();
+        for (at, (generator, frame)) in self.delegations.iter().enumerate() {
+            self.predicted.insert(*generator, at);
+            self.batch.push(generator.offset(from as u64), node_len);
+            self.batch.push(*frame, len);
+        }
+        self.batch.read(memory)
+    }
+
+    /// Functions are read after the frames, and some may have gone meanwhile, their frames with them. Looks whether the
+    /// frames of all that look as if they had gone are still on the chain.
+    fn doubtful_frames<M: Memory + ?Sized>(
+        &self,
+        memory: &M,
+        executor: Executor,
+    ) -> Result<Doubt, ReadError> {
+        let mut doubtful: HashSet<(RemoteAddr, RemoteAddr)> = HashSet::new();
+        for raw in self.raw.iter().filter(|raw| !raw.func.is_null()) {
+            if self.is_doubtful(raw, executor) {
+                doubtful.insert((raw.addr, raw.func));
+            }
+        }
+        if doubtful.is_empty() {
+            return Ok(Doubt::None);
+        }
+        let mut bytes = vec![0; layout(self.offsets).len];
+        let mut pointer = [0; 8];
+        if !read(memory, executor.current_execute_data, &mut pointer)? {
+            return Ok(Doubt::Gone);
+        }
+        let mut at = addr_at(&pointer, 0);
+        // Calls made meanwhile come first.
+        for _ in 0..self.raw.len() + MAX_NEW_FRAMES {
+            if at.is_null() || !read(memory, at, &mut bytes)? {
+                break;
+            }
+            doubtful.remove(&(at, addr_at(&bytes, self.offsets.execute_data.func)));
+            if doubtful.is_empty() {
+                return Ok(Doubt::Remain);
+            }
+            at = addr_at(&bytes, self.offsets.execute_data.prev_execute_data);
+        }
+        Ok(Doubt::Gone)
+    }
+
+    /// Whether the frames can have called each other. A frame that was copied just before its call or just after the
+    /// return may be linked to one that never called it: the engine's own bookkeeping tells.
+    fn links_hold(&self, chain: &Chain, executor: Executor) -> bool {
+        // Before a call the link is null. The real outermost frame was called by the engine.
+        let complete = chain.truncated || self.raw.last().is_none_or(|outermost| outermost.top);
+        let mut calls = self.raw.windows(2);
+        complete
+            && calls.all(|call| {
+                let [callee, caller] = call else { return true };
+                let function = |raw: &Raw| self.functions.get(raw.func);
+                let (Some(called), Some(calling)) = (function(callee), function(caller)) else { return true };
+                if callee.top || (called.kind == Kind::Internal && called.name == StringId::default()) {
+                    // Called by the engine, from wherever; the bottom of a fiber is no call at all.
+                    return true;
+                }
+                match calling.kind {
+                    Kind::Internal => false,
+                    Kind::Unreadable => true,
+                    Kind::User | Kind::Code if self.handles_exception(executor, caller) => true,
+                    Kind::User | Kind::Code => self.op(caller, calling, executor).is_some_and(|op| {
+                        let result = caller.addr.offset(u64::from(op.result_var));
+                        // Code returns its result into a variable of its caller, or nowhere.
+                        let returns = called.kind == Kind::Internal
+                            || callee.return_value.is_null()
+                            || callee.return_value == result;
+                        returns && self.calls(op.opcode)
+                    }),
+                }
+            })
+    }
+
+    /// Whether an instruction calls functions without leaving the VM.
+    fn calls(&self, opcode: u8) -> bool {
+        let table = &self.offsets.op;
+        [
+            table.zend_do_fcall,
+            table.zend_do_icall,
+            table.zend_do_ucall,
+            table.zend_do_fcall_by_name,
+            table.zend_include_or_eval,
+            table.zend_call_trampoline,
+            // Property hooks; since 8.4.
+            table.zend_fetch_obj_r,
+            // Put in the place of any of these by extensions.
+            table.zend_user_opcode,
+        ]
+        .contains(&opcode)
+    }
+
+    /// Whether everything that is no function was none in an earlier sample either: it is shown then.
+    fn unreadable_for_long(&self, executor: Executor) -> bool {
+        self.raw.iter().filter(|raw| !raw.func.is_null()).all(|raw| {
+            let function = self.functions.get(raw.func);
+            function.is_some_and(Function::is_unreadable_for_long) || !self.is_doubtful(raw, executor)
+        })
+    }
+
+    /// Whether the function of a frame looks as if it had gone.
+    fn is_doubtful(&self, raw: &Raw, executor: Executor) -> bool {
+        // The place of an exception may be in another function.
+        let opline = if self.handles_exception(executor, raw) { RemoteAddr::NULL } else { raw.opline };
+        self.functions.get(raw.func).is_none_or(|function| function.is_doubtful(self.offsets, opline))
+    }
+
+    fn handles_exception(&self, executor: Executor, raw: &Raw) -> bool {
+        let past = raw.opline.0.wrapping_sub(executor.exception_op.0);
+        past < self.offsets.executor_globals.exception_op_len as u64
+    }
+
+    /// The instruction that a frame is at.
+    fn op(&self, raw: &Raw, function: &Function, executor: Executor) -> Option<Opline> {
+        let opline =
+            if self.handles_exception(executor, raw) { executor.opline_before } else { raw.opline };
+        function.op(opline)
+    }
+
+    /// The number of the frameless function that an instruction calls.
+    fn frameless_call(&self, op: Opline) -> Option<u32> {
+        let first = self.offsets.op.zend_frameless_icall_0?;
+        // ZEND_FRAMELESS_ICALL_0 to _3: one for each number of arguments.
+        let calls = (first..=first.saturating_add(3)).contains(&op.opcode);
+        (calls && op.extended_value < MAX_FRAMELESS).then_some(op.extended_value)
+    }
+
+    /// Reads the names of the functions that frames call without a frame.
+    fn resolve_frameless<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        interner: &mut Interner,
+        moment: &Moment,
+    ) -> Result<bool, ReadError> {
+        self.wanted.clear();
+        let mut calls = Vec::new();
+        for raw in &self.raw {
+            let op = self.functions.get(raw.func).and_then(|function| function.op(raw.opline));
+            calls.extend(op.and_then(|op| self.frameless_call(op)));
+        }
+        for call in calls {
+            let func = match self.frameless_functions.get(&call) {
+                Some(func) => *func,
+                None => {
+                    // `zend_flf_functions[call]`, filled once when PHP starts.
+                    let func = read_u64(memory, self.frameless)
+                        .and_then(|array| read_u64(memory, RemoteAddr(array).offset(u64::from(call) * 8)));
+                    let func = match func {
+                        Ok(func) => RemoteAddr(func),
+                        Err(ReadError::Unmapped { .. }) => RemoteAddr::NULL,
+                        Err(error) => return Err(error),
+                    };
+                    self.frameless_functions.insert(call, func);
+                    func
+                }
+            };
+            if !func.is_null() {
+                self.wanted.push(Wanted { func, opline: RemoteAddr::NULL });
+            }
+        }
+        self.functions.resolve(memory, interner, &self.wanted, moment)
+    }
+
+    /// Appends frame `at` of the raw ones, if it is one that PHP would show.
+    fn name_frame<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        at: usize,
+        executor: Executor,
+        texts: Texts,
+    ) -> Result<(), ReadError> {
+        let raw = self.raw[at];
+        if raw.func.is_null() {
+            // The engine puts frames without a function on the stack when it evaluates something on its own.
+            return Ok(());
+        }
+        let Some(function) = self.functions.get(raw.func) else { return Ok(()) };
+        let op = self.op(&raw, function, executor);
+        let line = op.map_or(0, |op| op.lineno);
+        let including = self.including(at, executor);
+        // What the engine calls while it opens or compiles a file: stream wrappers, autoloaders.
+        let opening = match function.kind {
+            Kind::Internal | Kind::User if function.name != StringId::default() => including,
+            _ => None,
+        };
+        let frame = match function.kind {
+            Kind::Unreadable => {
+                Some(Frame { kind: FrameKind::Marker, name: texts.unreadable, ..Frame::default() })
+            }
+            // A placeholder of the engine: the bottom of a fiber, the constructor of a class that has none.
+            Kind::Internal if function.name == StringId::default() => None,
+            Kind::Internal => {
+                Some(Frame { kind: FrameKind::PhpInternal, name: function.name, ..Frame::default() })
+            }
+            Kind::User | Kind::Code => Some(Frame {
+                kind: FrameKind::Php,
+                name: match (function.kind, including) {
+                    (Kind::User, _) => function.name,
+                    (_, Some(kind)) => self.construct(kind, texts),
+                    (_, None) if at + 1 == self.raw.len() => texts.main,
+                    // Included by a function of an extension: an autoloader without a function of its own.
+                    (_, None) => texts.include,
+                },
+                file: function.file,
+                first_line: function.line_start,
+                line,
+            }),
+        };
+        if let Some(call) = op.and_then(|op| self.frameless_call(op))
+            && let Some(called) = self.frameless_functions.get(&call)
+            && let Some(name) = self.functions.get(*called).map(|called| called.name)
+            && self.runs_frameless(memory, at, *called, op)?
+        {
+            self.frames.push(Frame { kind: FrameKind::PhpInternal, name, ..Frame::default() });
+        }
+        self.frames.extend(frame);
+        if let Some(kind) = opening {
+            let name = self.construct(kind, texts);
+            self.frames.push(Frame { kind: FrameKind::PhpInternal, name, ..Frame::default() });
+        }
+        Ok(())
+    }
+
+    /// Whether frame `at`, whose stored opline is a frameless call, is still in it.
+    ///
+    /// It is, if it has called back into PHP. The innermost frame may be long past it, with the opline of the call still
+    /// stored. While such a call runs its result is null (`ZEND_FRAMELESS_ICALL_1` in `Zend/zend_vm_def.h`), and it
+    /// nearly always returns something else, so the result tells. It is read a few microseconds after the frames: what
+    /// it answers is true of that moment.
+    fn runs_frameless<M: Memory + ?Sized>(
+        &self,
+        memory: &M,
+        at: usize,
+        called: RemoteAddr,
+        op: Option<Opline>,
+    ) -> Result<bool, ReadError> {
+        if let Some(inner) = at.checked_sub(1).and_then(|inner| self.raw.get(inner)) {
+            // An observer gives the call a frame of its own.
+            return Ok(inner.func != called);
+        }
+        let result = self.raw[at].addr.offset(u64::from(op.map_or(0, |op| op.result_var)));
+        let zval = &self.offsets.zval;
+        let mut type_info = [0];
+        Ok(read(memory, result.offset(zval.type_info as u64), &mut type_info)? && type_info[0] == zval.is_null)
+    }
+
+    /// The kind of include that the caller of frame `at` is executing.
+    fn including(&self, at: usize, executor: Executor) -> Option<u32> {
+        let caller = self.raw.get(at + 1)?;
+        let op = self.op(caller, self.functions.get(caller.func)?, executor)?;
+        (op.opcode == self.offsets.op.zend_include_or_eval).then_some(op.extended_value)
+    }
+
+    /// The name of a kind of include.
+    fn construct(&self, kind: u32, texts: Texts) -> StringId {
+        let table = &self.offsets.op;
+        match kind {
+            kind if kind == table.zend_eval => texts.eval,
+            kind if kind == table.zend_include_once => texts.include_once,
+            kind if kind == table.zend_require => texts.require,
+            kind if kind == table.zend_require_once => texts.require_once,
+            _ => texts.include,
+        }
+    }
+}
+
+impl Texts {
+    fn new(interner: &mut Interner) -> Self {
+        Self {
+            main: interner.string("{main}"),
+            unreadable: interner.string("[unreadable]"),
+            eval: interner.string("eval"),
+            include: interner.string("include"),
+            include_once: interner.string("include_once"),
+            require: interner.string("require"),
+            require_once: interner.string("require_once"),
+        }
+    }
+}
+
+/// Reads into `buf`; false if that is not mapped.
+fn read<M: Memory + ?Sized>(memory: &M, addr: RemoteAddr, buf: &mut [u8]) -> Result<bool, ReadError> {
+    match memory.read(addr, buf) {
+        Ok(()) => Ok(true),
+        Err(ReadError::Unmapped { .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
+}

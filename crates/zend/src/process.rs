@@ -1,0 +1,301 @@
+//! One PHP process: attach once, then sample.
+
+use std::time::{Duration, Instant};
+
+use slip_model::{Gil, Interner, Outcome, RequestFacts, StackId, StackReading, StringId};
+use slip_remote::{Anchor, Calling, Chain, ChainReader, Head, Memory, Range, ReadError, RemoteAddr, Symbols};
+
+use crate::bytes::addr_at;
+use crate::detect::{AttachError, Version, detect};
+use crate::frames::{Executor, Frames, layout};
+use crate::functions::Moment;
+use crate::offsets::{self, ANY, Offsets};
+use crate::request::{Globals, Places, Sapi, Tracker};
+
+/// Instructions that call a function or run a file, the same numbers in all versions since 7.3 (`zend_vm_opcodes.h`):
+/// `INCLUDE_OR_EVAL`, `DO_FCALL`, `DO_ICALL`, `DO_UCALL`, `DO_FCALL_BY_NAME`, `CALL_TRAMPOLINE`.
+const CALLING_OPCODES: [u8; 6] = [73, 60, 129, 130, 131, 158];
+
+/// `FETCH_OBJ_R`, `FETCH_OBJ_IS` and `FETCH_OBJ_FUNC_ARG`: from 8.4 on they enter property hooks.
+const PROPERTY_READING_OPCODES: [u8; 3] = [82, 91, 94];
+
+/// `ZEND_CALL_TOP`: the frame was entered by the engine, not by an instruction of its caller (`zend_compile.h`).
+const ZEND_CALL_TOP: u32 = 1 << 17;
+
+/// How much later than the frames functions and facts may be read if nothing proves that the request is the same.
+///
+/// We may lose the CPU in between for longer than a request takes, and then see the next request in the same place of
+/// the same script. That takes a whole request and the way to the next one, of which the latter alone takes php-fpm 100 us.
+const MAX_UNPROVEN: Duration = Duration::from_micros(300);
+
+/// What a sample is taken with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SampleOptions {
+    /// Time by any clock that never goes back: how old what is remembered has become.
+    pub now_ns: u64,
+    /// Keep the query string of URIs. It may hold what must not leave the machine.
+    pub keep_query: bool,
+}
+
+/// What a PHP process is at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Phase {
+    /// A worker between two requests: it waits for a connection, or reads a request's header.
+    #[default]
+    Idle,
+    /// In a request, and no function runs: start-up, opening and compiling the script, output, freeing.
+    Engine,
+    /// Functions run: code, or destructors and shutdown functions at the end.
+    Code,
+}
+
+/// One look at a PHP process.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PhpReading {
+    /// The stack; empty unless `phase` is [`Phase::Code`], and when it is torn.
+    pub stack: StackReading,
+    /// What the process is at.
+    pub phase: Phase,
+    /// The request; `None` when idle, and when it ended while the sample was taken, which then is torn.
+    pub request: Option<RequestFacts>,
+}
+
+impl Default for PhpReading {
+    fn default() -> Self {
+        Self {
+            stack: StackReading {
+                native_tid: 0,
+                thread_key: 0,
+                interpreter: 0,
+                name: StringId::default(),
+                gil: Gil::Unknown,
+                outcome: Outcome::Clean,
+                truncated: false,
+                stack: StackId::default(),
+            },
+            phase: Phase::Idle,
+            request: None,
+        }
+    }
+}
+
+/// A PHP process that is being sampled. Without thread safety PHP has one thread that runs code.
+///
+/// One engine belongs to one process, and to one interner for its whole life: it keeps the numbers of names.
+#[derive(Debug)]
+pub struct Engine {
+    version: Version,
+    sapi: Sapi,
+    offsets: &'static Offsets,
+    anchor: GlobalsAnchor,
+    reader: ChainReader,
+    chain: Chain,
+    frames: Frames,
+    tracker: Tracker,
+    /// The stack segment that did not lead to the heap, so that it is not asked again.
+    heapless: RemoteAddr,
+}
+
+/// The engine's globals, which say where the innermost frame is.
+#[derive(Debug)]
+struct GlobalsAnchor {
+    offsets: &'static Offsets,
+    places: Places,
+}
+
+impl Anchor for GlobalsAnchor {
+    fn ranges(&self, out: &mut Vec<Range>) {
+        self.places.ranges(out);
+    }
+
+    fn decode(&mut self, bytes: &[u8]) -> Option<Head> {
+        let table = &self.offsets.executor_globals;
+        let current = self.places.executor_pointer(bytes, table.current_execute_data);
+        let start = self.places.executor_pointer(bytes, table.vm_stack);
+        let end = self.places.executor_pointer(bytes, table.vm_stack_end);
+        // The frames of generators lie elsewhere.
+        let limit = if (start..end).contains(&current) { end } else { RemoteAddr::NULL };
+        Some(Head { current, limit })
+    }
+
+    /// A frame that has called user code stands at the instruction that calls, which is stored before the call and
+    /// stays there until the next one is stored; a frame that has just been entered stands at its first one.
+    fn calling(&self, read: &dyn Fn(RemoteAddr, &mut [u8]) -> bool, caller: &[u8], callee: &[u8]) -> Calling {
+        let (frame, function) = (&self.offsets.execute_data, &self.offsets.function);
+        let byte = |addr: RemoteAddr| {
+            let mut byte = [0];
+            read(addr, &mut byte).then_some(byte[0])
+        };
+        let is_internal = |bytes: &[u8]| {
+            byte(addr_at(bytes, frame.func).offset(function.kind as u64)) == Some(function.zend_internal_function)
+        };
+        if is_internal(caller) {
+            return Calling::Yes;
+        }
+        let opline = addr_at(caller, frame.opline);
+        let Some(opcode) = byte(opline.offset(self.offsets.op.opcode as u64)) else { return Calling::Unknown };
+        if CALLING_OPCODES.contains(&opcode) {
+            return Calling::Yes;
+        }
+        let flags = callee.get(frame.this + self.offsets.zval.type_info..).and_then(|bytes| bytes.first_chunk());
+        let by_engine = flags.is_none_or(|flags| u32::from_le_bytes(*flags) & ZEND_CALL_TOP != 0);
+        // The engine itself calls for many instructions: magic methods, destructors, generators, property hooks.
+        if by_engine || PROPERTY_READING_OPCODES.contains(&opcode) || is_internal(callee) {
+            return Calling::Unknown;
+        }
+        Calling::No
+    }
+}
+
+impl Engine {
+    /// Looks at a process once, thoroughly enough that sampling needs no further checks.
+    ///
+    /// # Errors
+    ///
+    /// See [`AttachError`]; only `NotReady` is worth another try.
+    pub fn attach<T: Memory + Symbols + ?Sized>(target: &T) -> Result<Self, AttachError> {
+        let version = detect(target)?.ok_or(AttachError::NotPhp)?;
+        let unsupported = || AttachError::Unsupported { found: version.to_string() };
+        let (offsets, mm) = offsets::table(version.zend_module_api_no).ok_or_else(unsupported)?;
+        let symbol = |name| target.symbol(name).ok_or(AttachError::NotPhp);
+        let places = Places::new(offsets, mm, symbol("executor_globals")?, symbol("sapi_globals")?);
+        let frameless = target.symbol("zend_flf_functions").unwrap_or_default();
+        let sapi = Sapi::named(&version.sapi);
+        let mut engine = Self {
+            sapi,
+            offsets,
+            anchor: GlobalsAnchor { offsets, places },
+            reader: ChainReader::new(layout(offsets)),
+            chain: Chain::default(),
+            frames: Frames::new(offsets, frameless),
+            tracker: Tracker::new(sapi),
+            heapless: RemoteAddr::NULL,
+            version,
+        };
+        let mut ranges = Vec::new();
+        engine.anchor.ranges(&mut ranges);
+        let mut bytes = vec![0; ranges.iter().map(|range| range.len).sum()];
+        if target.read_ranges(&ranges, &mut bytes)? < ranges.len() {
+            return Err(AttachError::NotReady);
+        }
+        let globals = engine.anchor.places.globals(&bytes);
+        engine.look_for_heap(target, &globals)?;
+        Ok(engine)
+    }
+
+    /// Which PHP it is.
+    pub fn version(&self) -> &Version {
+        &self.version
+    }
+
+    /// Reads the stack, the phase and the request of one moment.
+    ///
+    /// Of a torn stack the phase is right and the stack empty: count it and go on.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError::Gone`] and [`ReadError::Denied`] as for [`Memory::read`]; [`ReadError::Unmapped`] if the globals
+    /// themselves are not readable, as after `exec`: attach anew.
+    ///
+    /// # Cost
+    ///
+    /// One system call of about 2 us, and one more for each of: functions seen for the first time or after 2 s, new
+    /// instructions of known functions, generators in `yield from`, an innermost frame at a frameless call. Without
+    /// opcache, closures and included files cost one more, and PHP 8.2 one for all functions unless the script has
+    /// used `$_SERVER`.
+    pub fn sample<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        interner: &mut Interner,
+        options: &SampleOptions,
+        out: &mut PhpReading,
+    ) -> Result<(), ReadError> {
+        *out = PhpReading::default();
+        out.stack.thread_key = self.anchor.places.executor_globals.0;
+        self.chain.anchor.clear();
+        let mut outcome = match self.reader.read(memory, &mut self.anchor, &mut self.chain) {
+            // Request memory that is not what we took it for is looked for anew.
+            Err(ReadError::Unmapped { .. }) if !self.anchor.places.heap.is_null() => {
+                self.anchor.places.heap = RemoteAddr::NULL;
+                self.reader.read(memory, &mut self.anchor, &mut self.chain)?
+            }
+            other => other?,
+        };
+        let copied = Instant::now();
+        let globals = self.anchor.places.globals(&self.chain.anchor);
+        let proof = self.anchor.places.proof(self.sapi, &globals);
+        let moment = Moment { proof, heap: self.anchor.places.heap, now_ns: options.now_ns };
+        let mut script = StringId::default();
+        if outcome == Outcome::Torn {
+            out.phase = Phase::Code;
+        } else if !self.chain.addrs.is_empty() {
+            let table = &self.offsets.executor_globals;
+            let globals_at = self.anchor.places.executor_globals;
+            let executor = Executor {
+                current_execute_data: globals_at.offset(table.current_execute_data as u64),
+                exception_op: globals_at.offset(table.exception_op as u64),
+                opline_before: globals.opline_before_exception,
+            };
+            match self.frames.build(memory, interner, &self.chain, executor, &moment)? {
+                Some(stack) => {
+                    out.stack.stack = stack.id;
+                    out.stack.truncated = stack.truncated;
+                    script = stack.script;
+                }
+                None => outcome = Outcome::Torn,
+            }
+            out.phase = Phase::Code;
+        } else {
+            out.phase = Phase::Engine;
+        }
+        out.stack.outcome = outcome;
+        if self.chain.anchor.is_empty() {
+            return Ok(());
+        }
+        out.request = self.tracker.update(memory, interner, &globals, proof, options.keep_query, script)?;
+        if out.request.is_none() {
+            out.phase = Phase::Idle;
+        } else if (self.tracker.has_read() || proof.value.is_none())
+            && !(self.is_still_in(memory, &globals)?
+                && (proof.value.is_some() || copied.elapsed() < MAX_UNPROVEN))
+        {
+            // What was read after the frames, names or facts, may belong to the next request.
+            out.stack.outcome = Outcome::Torn;
+            out.stack.stack = StackId::default();
+            out.stack.truncated = false;
+            out.request = None;
+        }
+        if moment.heap.is_null() {
+            self.look_for_heap(memory, &globals)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the request whose globals were copied goes on.
+    fn is_still_in<M: Memory + ?Sized>(&mut self, memory: &M, globals: &Globals) -> Result<bool, ReadError> {
+        if self.sapi.one_script {
+            return Ok(true);
+        }
+        let mut ranges = Vec::new();
+        self.anchor.ranges(&mut ranges);
+        let mut bytes = vec![0; ranges.iter().map(|range| range.len).sum()];
+        let read = memory.read_ranges(&ranges, &mut bytes)?;
+        Ok(read == ranges.len() && self.anchor.places.globals(&bytes).continues(globals, self.sapi))
+    }
+
+    /// Finds request memory, once there is some.
+    fn look_for_heap<M: Memory + ?Sized>(&mut self, memory: &M, globals: &Globals) -> Result<(), ReadError> {
+        if globals.vm_stack.is_null() || globals.vm_stack == self.heapless {
+            return Ok(());
+        }
+        self.anchor.places.heap = self.anchor.places.find_heap(memory, globals.vm_stack)?;
+        self.heapless = if self.anchor.places.heap.is_null() { globals.vm_stack } else { RemoteAddr::NULL };
+        Ok(())
+    }
+}
+
+const _: () = {
+    // The anchor is decoded without checks.
+    let table = &ANY.executor_globals;
+    assert!(table.included_files < table.vm_stack_end && table.vm_stack < table.opline_before_exception);
+};

@@ -1,0 +1,521 @@
+//! Which request a worker is in, and what is known of it.
+//!
+//! **Idle.** A worker is idle if no frame runs, its server interface has not begun a request, and request memory is
+//! empty. The last part matters: `php_request_shutdown` takes back the flag `SG(sapi_started)` before it gives memory
+//! back, which takes milliseconds after a large request (1.3 ms after 48 MiB), and a new request allocates before the
+//! flag is set. What remains of a worker's loop is waiting for a connection and reading the request's header. Command
+//! line programs are never idle.
+//!
+//! **One request or the next?** Since 8.4 the engine draws a random number for each request. Before, the request's start
+//! time tells, once the engine has noted it: always with opcache, otherwise when the script uses `$_SERVER`. Without
+//! either, numbers that only grow within a request (included files, peak of memory) have become smaller.
+
+use slip_model::{Interner, RequestFacts, StringId};
+use slip_remote::{Memory, Range, ReadError, RemoteAddr, read_u32, read_u64};
+
+use crate::bytes::{Batch, addr_at, u8_at, u32_at, u64_at};
+use crate::functions::Proof;
+use crate::offsets::{FCGI, MmHeap, Offsets};
+use crate::strings::{MAX_PATH_BYTES, c_string, text};
+
+/// Longest method that is kept.
+const MAX_METHOD_BYTES: usize = 32;
+
+/// Longest URI that is kept, its query string included.
+const MAX_URI_BYTES: usize = 4_096;
+
+/// Most variables that are looked at in one slot of FastCGI's table.
+const MAX_BUCKETS: usize = 16;
+
+/// The variable that holds the URI as the client sent it.
+const REQUEST_URI: &[u8] = b"REQUEST_URI";
+
+/// What a server interface is like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sapi {
+    /// It serves one request after the other.
+    pub(crate) serves: bool,
+    /// The process runs one script and ends.
+    pub(crate) one_script: bool,
+    /// `SG(server_context)` is a FastCGI request.
+    pub(crate) fastcgi: bool,
+}
+
+impl Sapi {
+    pub(crate) fn named(name: &str) -> Self {
+        let one_script = matches!(name, "cli" | "phpdbg");
+        Self {
+            one_script,
+            serves: !one_script && name != "embed",
+            fastcgi: matches!(name, "fpm-fcgi" | "cgi-fcgi"),
+        }
+    }
+}
+
+/// What was copied of the engine's globals, together with the frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Globals {
+    pub(crate) running: bool,
+    pub(crate) vm_stack: RemoteAddr,
+    pub(crate) opline_before_exception: RemoteAddr,
+    included_files: u32,
+    server_context: RemoteAddr,
+    request_method: RemoteAddr,
+    query_string: RemoteAddr,
+    path_translated: RemoteAddr,
+    request_uri: RemoteAddr,
+    sapi_started: bool,
+    /// Seconds since 1970 as a `double`, by its bits; 0 if it has not been noted.
+    request_time: u64,
+    heap: Option<Heap>,
+}
+
+/// Request memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Heap {
+    size: u64,
+    peak: u64,
+    shadow_key: Option<u64>,
+}
+
+/// Where the globals are copied from.
+#[derive(Clone, Debug)]
+pub(crate) struct Places {
+    offsets: &'static Offsets,
+    mm: &'static MmHeap,
+    pub(crate) executor_globals: RemoteAddr,
+    sapi_globals: RemoteAddr,
+    /// Null until it is found.
+    pub(crate) heap: RemoteAddr,
+}
+
+impl Places {
+    pub(crate) fn new(
+        offsets: &'static Offsets,
+        mm: &'static MmHeap,
+        executor_globals: RemoteAddr,
+        sapi_globals: RemoteAddr,
+    ) -> Self {
+        Self { offsets, mm, executor_globals, sapi_globals, heap: RemoteAddr::NULL }
+    }
+
+    /// Three ranges: of the executor's globals, of the server interface's, and of the heap if it is known.
+    pub(crate) fn ranges(&self, out: &mut Vec<Range>) {
+        let (start, end) = self.executor_span();
+        out.push(Range::new(self.executor_globals.offset(start as u64), end - start));
+        out.push(Range::new(self.sapi_globals, self.sapi_len()));
+        if !self.heap.is_null() {
+            out.push(Range::new(self.heap.offset(self.mm.size as u64), self.heap_len()));
+        }
+    }
+
+    fn executor_span(&self) -> (usize, usize) {
+        let table = &self.offsets.executor_globals;
+        (
+            table.included_files + self.offsets.hash_table.n_num_of_elements,
+            table.opline_before_exception + 8,
+        )
+    }
+
+    fn sapi_len(&self) -> usize {
+        let table = &self.offsets.sapi_globals;
+        table.global_request_time.max(table.sapi_started) + 8
+    }
+
+    fn heap_len(&self) -> usize {
+        self.mm.shadow_key.unwrap_or(0).max(self.mm.peak) + 8 - self.mm.size
+    }
+
+    /// A pointer among the executor's globals.
+    pub(crate) fn executor_pointer(&self, bytes: &[u8], field: usize) -> RemoteAddr {
+        addr_at(bytes, field - self.executor_span().0)
+    }
+
+    /// Takes the copy apart.
+    pub(crate) fn globals(&self, bytes: &[u8]) -> Globals {
+        let (eg, sg) = (&self.offsets.executor_globals, &self.offsets.sapi_globals);
+        let (start, end) = self.executor_span();
+        let (executor, rest) = bytes.split_at_checked(end - start).unwrap_or_default();
+        let (sapi, heap) = rest.split_at_checked(self.sapi_len()).unwrap_or_default();
+        let heap = (heap.len() >= self.heap_len()).then(|| Heap {
+            size: u64_at(heap, 0),
+            peak: u64_at(heap, self.mm.peak - self.mm.size),
+            shadow_key: self.mm.shadow_key.map(|at| u64_at(heap, at - self.mm.size)),
+        });
+        Globals {
+            running: !self.executor_pointer(executor, eg.current_execute_data).is_null(),
+            vm_stack: self.executor_pointer(executor, eg.vm_stack),
+            opline_before_exception: self.executor_pointer(executor, eg.opline_before_exception),
+            included_files: u32_at(executor, 0),
+            server_context: addr_at(sapi, sg.server_context),
+            request_method: addr_at(sapi, sg.request_method),
+            query_string: addr_at(sapi, sg.query_string),
+            path_translated: addr_at(sapi, sg.path_translated),
+            request_uri: addr_at(sapi, sg.request_uri),
+            sapi_started: u8_at(sapi, sg.sapi_started) != 0,
+            request_time: u64_at(sapi, sg.global_request_time),
+            heap,
+        }
+    }
+
+    /// What shows that a later read still belongs to the same request.
+    pub(crate) fn proof(&self, sapi: Sapi, globals: &Globals) -> Proof {
+        if sapi.one_script {
+            return Proof { value: Some(1), place: None };
+        }
+        if let (Some(key), Some(at)) = (globals.heap.and_then(|heap| heap.shadow_key), self.mm.shadow_key) {
+            return Proof { value: Some(key), place: Some(self.heap.offset(at as u64)) };
+        }
+        if globals.request_time != 0 {
+            let place = self.sapi_globals.offset(self.offsets.sapi_globals.global_request_time as u64);
+            return Proof { value: Some(globals.request_time), place: Some(place) };
+        }
+        Proof::default()
+    }
+
+    /// Finds the heap: the first word of every aligned chunk of request memory is its address.
+    ///
+    /// Null if there is none, as with `USE_ZEND_ALLOC=0`.
+    pub(crate) fn find_heap<M: Memory + ?Sized>(
+        &self,
+        memory: &M,
+        vm_stack: RemoteAddr,
+    ) -> Result<RemoteAddr, ReadError> {
+        let chunk_of = |addr: RemoteAddr| RemoteAddr(addr.0 & !(MmHeap::CHUNK_BYTES - 1));
+        let word = |addr: RemoteAddr| match read_u64(memory, addr) {
+            Ok(word) => Ok(RemoteAddr(word)),
+            Err(ReadError::Unmapped { .. }) => Ok(RemoteAddr::NULL),
+            Err(error) => Err(error),
+        };
+        let chunk = chunk_of(vm_stack);
+        if chunk.is_null() {
+            return Ok(RemoteAddr::NULL);
+        }
+        let heap = word(chunk)?;
+        // The heap lies in the first chunk, which is never given back, and that chunk names it too.
+        let first = chunk_of(heap);
+        let fits = !first.is_null() && heap == first.offset(MmHeap::SLOT_IN_CHUNK) && word(first)? == heap;
+        Ok(if fits { heap } else { RemoteAddr::NULL })
+    }
+}
+
+impl Globals {
+    /// Whether the worker waits for its next request.
+    pub(crate) fn is_idle(&self, sapi: Sapi) -> bool {
+        sapi.serves && !self.running && !self.sapi_started && self.heap.is_none_or(|heap| heap.size == 0)
+    }
+
+    /// Bytes of request memory in use; 0 if unknown.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.heap.map_or(0, |heap| heap.size)
+    }
+
+    /// Whether the request of `earlier` may still be going on.
+    pub(crate) fn continues(&self, earlier: &Globals, sapi: Sapi) -> bool {
+        let shut_down = (earlier.sapi_started && !self.sapi_started)
+            || (!earlier.path_translated.is_null() && self.path_translated.is_null());
+        sapi.one_script || !(self.is_idle(sapi) || shut_down || self.is_after(earlier, earlier.request_time))
+    }
+
+    /// Whether this is certainly a later request than `earlier` was in.
+    fn is_after(&self, earlier: &Globals, noted_time: u64) -> bool {
+        if let (Some(now), Some(then)) = (self.heap, earlier.heap)
+            && let (Some(now), Some(then)) = (now.shadow_key, then.shadow_key)
+        {
+            return now != then;
+        }
+        if self.request_time != 0 && noted_time != 0 {
+            return self.request_time != noted_time;
+        }
+        let peak = |globals: &Globals| globals.heap.map_or(0, |heap| heap.peak);
+        self.included_files < earlier.included_files || peak(self) < peak(earlier)
+    }
+}
+
+/// Follows a worker from request to request.
+#[derive(Debug)]
+pub(crate) struct Tracker {
+    sapi: Sapi,
+    /// Number of the request, from 1.
+    number: u64,
+    last: Option<Globals>,
+    /// Start time of the request as last seen: the engine forgets it before the request is over.
+    noted_time: u64,
+    facts: RequestFacts,
+    sources: Sources,
+    has_read: bool,
+    batch: Batch,
+}
+
+/// Where the texts of the facts came from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Sources {
+    pointers: Option<[RemoteAddr; 4]>,
+    query: bool,
+    /// Every text as it was read, for comparison.
+    texts: Vec<(RemoteAddr, Vec<u8>)>,
+    uri_is_clients: bool,
+}
+
+impl Tracker {
+    pub(crate) fn new(sapi: Sapi) -> Self {
+        Self {
+            sapi,
+            number: 0,
+            last: None,
+            noted_time: 0,
+            facts: RequestFacts::default(),
+            sources: Sources::default(),
+            has_read: false,
+            batch: Batch::default(),
+        }
+    }
+
+    /// Whether the last update read texts of the request.
+    pub(crate) fn has_read(&self) -> bool {
+        self.has_read
+    }
+
+    /// Takes note of one moment. `script` is the file of the outermost frame, if there is one.
+    ///
+    /// `None` if the worker is idle. The texts are read now, after that moment: unless [`Tracker::has_read`] is false, ask
+    /// whether the request is still the same.
+    pub(crate) fn update<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        interner: &mut Interner,
+        globals: &Globals,
+        proof: Proof,
+        keep_query: bool,
+        script: StringId,
+    ) -> Result<Option<RequestFacts>, ReadError> {
+        self.has_read = false;
+        if globals.is_idle(self.sapi) {
+            self.last = None;
+            return Ok(None);
+        }
+        let another = !self.sapi.one_script
+            && self.last.as_ref().is_some_and(|last| globals.is_after(last, self.noted_time));
+        if self.last.is_none() || another {
+            self.number += 1;
+            self.noted_time = 0;
+            self.facts = RequestFacts { key: self.number, ..RequestFacts::default() };
+            self.sources = Sources::default();
+        }
+        self.last = Some(*globals);
+        if globals.request_time != 0 {
+            self.noted_time = globals.request_time;
+        }
+        self.refresh_texts(memory, interner, globals, proof.value.is_some(), keep_query)?;
+        if self.facts.script == StringId::default() {
+            // Before the engine has noted the script, and after it has forgotten it.
+            self.facts.script = script;
+        }
+        self.facts.started_unix_ns = unix_ns(self.noted_time);
+        self.facts.memory_bytes = globals.memory_bytes();
+        Ok(Some(self.facts))
+    }
+
+    /// Reads what the engine says of the request, unless it is known. Without a proof that the request is the same,
+    /// the texts are compared with what lies there now.
+    fn refresh_texts<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        interner: &mut Interner,
+        globals: &Globals,
+        proven: bool,
+        keep_query: bool,
+    ) -> Result<(), ReadError> {
+        let pointers =
+            [globals.request_method, globals.request_uri, globals.query_string, globals.path_translated];
+        // While a request ends, the engine forgets one thing after the other; we do not.
+        let ending = !globals.sapi_started && self.sources.pointers.is_some();
+        let same_pointers = self.sources.pointers == Some(pointers) && self.sources.query == keep_query;
+        if ending || (same_pointers && proven) {
+            return Ok(());
+        }
+        self.has_read = true;
+        if same_pointers && self.texts_are_the_same(memory)? {
+            return Ok(());
+        }
+        if self.sapi.fastcgi && !has_env(memory, globals.server_context)? {
+            // The answer has been sent and closed: the texts are gone.
+            return Ok(());
+        }
+        self.sources.pointers = Some(pointers);
+        self.sources.query = keep_query;
+        self.sources.texts.clear();
+        if let Some(method) = self.source(memory, globals.request_method, MAX_METHOD_BYTES)? {
+            self.facts.method = interner.string(&text(&method, MAX_METHOD_BYTES));
+        }
+        if let Some(script) = self.source(memory, globals.path_translated, MAX_PATH_BYTES)? {
+            self.facts.script = interner.string(&text(&script, MAX_PATH_BYTES));
+        }
+        let clients = if self.sapi.fastcgi { clients_uri(memory, globals.server_context)? } else { RemoteAddr::NULL };
+        if let Some(uri) = self.source(memory, clients, MAX_URI_BYTES)? {
+            self.facts.uri = interner.string(&shown_uri(&uri, keep_query));
+            self.sources.uri_is_clients = true;
+        } else if !self.sources.uri_is_clients
+            && let Some(mut uri) = self.source(memory, globals.request_uri, MAX_URI_BYTES)?
+        {
+            if keep_query
+                && !uri.contains(&b'?')
+                && let Some(query) = self.source(memory, globals.query_string, MAX_URI_BYTES)?
+            {
+                uri.push(b'?');
+                uri.extend_from_slice(&query);
+            }
+            self.facts.uri = interner.string(&shown_uri(&uri, keep_query));
+        }
+        Ok(())
+    }
+
+    /// A C string, remembered for comparison; `None` if it is empty.
+    fn source<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        addr: RemoteAddr,
+        limit: usize,
+    ) -> Result<Option<Vec<u8>>, ReadError> {
+        let bytes = c_string(memory, addr, limit)?;
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        self.sources.texts.push((addr, bytes.clone()));
+        Ok(Some(bytes))
+    }
+
+    fn texts_are_the_same<M: Memory + ?Sized>(&mut self, memory: &M) -> Result<bool, ReadError> {
+        self.batch.clear();
+        for (addr, bytes) in &self.sources.texts {
+            self.batch.push(*addr, bytes.len() + 1);
+        }
+        self.batch.read(memory)?;
+        let mut parts = self.sources.texts.iter().enumerate();
+        Ok(parts.all(|(part, (_, bytes))| {
+            self.batch
+                .get(part)
+                .and_then(<[u8]>::split_last)
+                // A text that was cut goes on.
+                .is_some_and(|(end, now)| now == bytes && (*end == 0 || bytes.len() >= MAX_METHOD_BYTES))
+        }))
+    }
+}
+
+/// The URI as it is shown.
+fn shown_uri(bytes: &[u8], keep_query: bool) -> String {
+    let path = bytes.split(|byte| *byte == b'?').next().unwrap_or_default();
+    text(if keep_query { bytes } else { path }, MAX_URI_BYTES)
+}
+
+/// Whether FastCGI still has the request's variables.
+fn has_env<M: Memory + ?Sized>(memory: &M, request: RemoteAddr) -> Result<bool, ReadError> {
+    match read_u32(memory, request.offset(FCGI.has_env)) {
+        Err(ReadError::Unmapped { .. }) => Ok(false),
+        other => Ok(other? != 0),
+    }
+}
+
+/// Where FastCGI keeps the URI that the client asked for; null if it is not there.
+///
+/// `SG(request_info).request_uri` is only the path of the script: `/index.php` for every page of an application with one
+/// entry point.
+fn clients_uri<M: Memory + ?Sized>(memory: &M, request: RemoteAddr) -> Result<RemoteAddr, ReadError> {
+    let found = (|| {
+        if request.is_null() {
+            return Ok(RemoteAddr::NULL);
+        }
+        let slot = FCGI.env_hash_table + 8 * FCGI.slot(REQUEST_URI);
+        let mut bucket = RemoteAddr(read_u64(memory, request.offset(slot))?);
+        for _ in 0..MAX_BUCKETS {
+            if bucket.is_null() {
+                break;
+            }
+            let mut bytes = vec![0; FCGI.bucket_len];
+            memory.read(bucket, &mut bytes)?;
+            let mut name = [0; REQUEST_URI.len()];
+            let len = usize::try_from(u32_at(&bytes, FCGI.var_len)).unwrap_or(0);
+            if len == name.len() {
+                memory.read(addr_at(&bytes, FCGI.var), &mut name)?;
+                if name == REQUEST_URI && u32_at(&bytes, FCGI.val_len) > 0 {
+                    return Ok(addr_at(&bytes, FCGI.val));
+                }
+            }
+            bucket = addr_at(&bytes, FCGI.next);
+        }
+        Ok(RemoteAddr::NULL)
+    })();
+    match found {
+        Err(ReadError::Unmapped { .. }) => Ok(RemoteAddr::NULL),
+        other => other,
+    }
+}
+
+/// Nanoseconds since 1970 out of the bits of seconds; 0 for what is no time.
+fn unix_ns(bits: u64) -> u64 {
+    /// Beyond it, nanoseconds since 1970 do not fit.
+    const MAX_SECONDS: f64 = 1.8e10;
+    let seconds = f64::from_bits(bits);
+    if !(0.0..MAX_SECONDS).contains(&seconds) {
+        return 0;
+    }
+    // The engine keeps whole microseconds; a double cannot hold more of today's time.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked above")]
+    let micros = (seconds * 1e6).round() as u64;
+    micros * 1_000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(time: f64, included_files: u32, peak: u64) -> Globals {
+        Globals {
+            sapi_started: true,
+            request_time: time.to_bits(),
+            included_files,
+            heap: Some(Heap { size: peak, peak, shadow_key: None }),
+            ..Globals::default()
+        }
+    }
+
+    #[test]
+    fn requests_are_told_apart_by_what_cannot_go_back() {
+        assert!(at(2.0, 1, 1).is_after(&at(1.0, 1, 1), 1.0_f64.to_bits()));
+        assert!(!at(1.0, 1, 1).is_after(&at(1.0, 9, 9), 1.0_f64.to_bits()));
+        // The start time is noted late, and forgotten early.
+        assert!(!at(1.0, 2, 2).is_after(&at(0.0, 1, 1), 0));
+        assert!(!at(0.0, 2, 2).is_after(&at(1.0, 1, 1), 1.0_f64.to_bits()));
+        assert!(at(0.0, 1, 2).is_after(&at(0.0, 2, 2), 0));
+        assert!(at(0.0, 2, 1).is_after(&at(0.0, 2, 2), 0));
+        let keyed = |key| Globals { heap: Some(Heap { shadow_key: Some(key), ..Heap::default() }), ..at(0.0, 1, 1) };
+        assert!(keyed(1).is_after(&keyed(2), 0));
+        assert!(!keyed(1).is_after(&keyed(1), 0));
+    }
+
+    #[test]
+    fn idle_is_more_than_not_running() {
+        let fpm = Sapi::named("fpm-fcgi");
+        let empty = Globals { heap: Some(Heap::default()), ..Globals::default() };
+        assert!(empty.is_idle(fpm));
+        assert!(!empty.is_idle(Sapi::named("cli")));
+        assert!(!Globals { running: true, ..empty }.is_idle(fpm));
+        assert!(!Globals { sapi_started: true, ..empty }.is_idle(fpm));
+        // Giving memory back, or allocating for the next request.
+        assert!(!Globals { heap: Some(Heap { size: 1, ..Heap::default() }), ..empty }.is_idle(fpm));
+    }
+
+    #[test]
+    fn times_that_are_none_are_zero() {
+        assert_eq!(unix_ns(1_795_299_789.350_887_f64.to_bits()), 1_795_299_789_350_887_000);
+        for bits in [0, f64::NAN.to_bits(), f64::INFINITY.to_bits(), (-1.0_f64).to_bits(), 1e300_f64.to_bits()] {
+            assert_eq!(unix_ns(bits), 0);
+        }
+    }
+
+    #[test]
+    fn the_query_is_cut_unless_asked_for() {
+        assert_eq!(shown_uri(b"/a/b?secret=1", false), "/a/b");
+        assert_eq!(shown_uri(b"/a/b?secret=1", true), "/a/b?secret=1");
+    }
+}

@@ -1,0 +1,144 @@
+//! `make test`: runs everything that must pass and adds the counts up.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+#[derive(Debug, Default)]
+struct Counts {
+    passed: u64,
+    failed: u64,
+    skipped: u64,
+    failures: Vec<String>,
+}
+
+/// Runs all steps, also after a failure, and ends with one line of counts.
+pub(crate) fn run() -> Result<()> {
+    let skips = std::path::absolute("target/skips.txt")?;
+    fs::create_dir_all("target")?;
+    fs::write(&skips, "")?;
+    let mut counts = Counts::default();
+
+    step(&mut counts, "format", "cargo", &["fmt", "--all", "--check"], &[]);
+    let clippy = ["clippy", "-q", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"];
+    step(&mut counts, "clippy", "cargo", &clippy, &[]);
+    let doc = ["doc", "-q", "--workspace", "--no-deps", "--locked"];
+    step(&mut counts, "documentation", "cargo", &doc, &[("RUSTDOCFLAGS", "-D warnings")]);
+    let scripts = shell_scripts()?;
+    let mut shellcheck = vec!["-x"];
+    shellcheck.extend(scripts.iter().map(String::as_str));
+    step(&mut counts, "shell scripts", "shellcheck", &shellcheck, &[]);
+    step(&mut counts, "release build", "cargo", &["build", "-q", "--release", "--locked", "-p", "slip-cli"], &[]);
+    cargo_tests(&mut counts, &skips)?;
+    step(&mut counts, "offset tables", "cargo", &["run", "-q", "-p", "xtask", "--", "zend-offsets", "--check"], &[]);
+    if is_root()? {
+        step(&mut counts, "demo", "labs/demo", &[], &[("DEMO_SECONDS", "3"), ("DEMO_POSTS", "40")]);
+    } else {
+        fs::write(&skips, fs::read_to_string(&skips)? + "demo: needs root\n")?;
+    }
+
+    let reasons = fs::read_to_string(&skips).unwrap_or_default();
+    let mut reasons: Vec<&str> = reasons.lines().filter(|line| !line.trim().is_empty()).collect();
+    reasons.sort_unstable();
+    reasons.dedup();
+    counts.skipped += reasons.len() as u64;
+    say("");
+    for reason in &reasons {
+        say(&format!("skipped: {reason}"));
+    }
+    for failure in &counts.failures {
+        say(&format!("failed: {failure}"));
+    }
+    say(&format!("{} passed, {} failed, {} skipped", counts.passed, counts.failed, counts.skipped));
+    if counts.failed > 0 {
+        bail!("{} failed", counts.failed);
+    }
+    Ok(())
+}
+
+/// One command that passes or fails as a whole.
+fn step(counts: &mut Counts, name: &str, program: &str, arguments: &[&str], variables: &[(&str, &str)]) {
+    say(&format!("== {name}"));
+    let mut command = Command::new(program);
+    command.args(arguments).envs(variables.iter().copied()).stdin(Stdio::null());
+    if command.status().is_ok_and(|status| status.success()) {
+        counts.passed += 1;
+    } else {
+        counts.failed += 1;
+        counts.failures.push(name.to_owned());
+    }
+}
+
+/// All tests of the workspace; the counts are those of the runner's own closing lines.
+fn cargo_tests(counts: &mut Counts, skips: &Path) -> Result<()> {
+    say("== tests");
+    let mut child = Command::new("cargo")
+        .args(["test", "--workspace", "--locked", "--no-fail-fast"])
+        .env("SLIP_SKIPS", skips)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("cannot start cargo")?;
+    let stdout = child.stdout.take().context("no standard output")?;
+    for line in BufReader::new(stdout).lines() {
+        let line = line?;
+        if let Some(rest) = line.strip_prefix("test result: ") {
+            counts.passed += number_before(rest, " passed");
+            counts.failed += number_before(rest, " failed");
+            counts.skipped += number_before(rest, " ignored");
+        }
+        if let Some(name) = line.strip_prefix("test ").and_then(|rest| rest.strip_suffix(" ... FAILED")) {
+            counts.failures.push(name.to_owned());
+        }
+        say(&line);
+    }
+    if !child.wait()?.success() && counts.failures.is_empty() {
+        counts.failed += 1;
+        counts.failures.push("the tests did not build".to_owned());
+    }
+    Ok(())
+}
+
+fn number_before(text: &str, word: &str) -> u64 {
+    text.split(word).next().and_then(|head| head.rsplit(' ').next()).and_then(|n| n.parse().ok()).unwrap_or(0)
+}
+
+/// Files of the repository that begin like a shell script.
+fn shell_scripts() -> Result<Vec<String>> {
+    let listed = Command::new("git").args(["ls-files", "-co", "--exclude-standard"]).output()?;
+    let names = String::from_utf8_lossy(&listed.stdout).into_owned();
+    Ok(names
+        .lines()
+        .filter(|name| {
+            fs::read(name).is_ok_and(|bytes| {
+                let first = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
+                first == b"#!/bin/bash" || first == b"#!/bin/sh" || first == b"#!/usr/bin/env bash"
+            })
+        })
+        .map(str::to_owned)
+        .collect())
+}
+
+fn is_root() -> Result<bool> {
+    Ok(Command::new("id").arg("-u").output()?.stdout.starts_with(b"0\n"))
+}
+
+#[allow(clippy::print_stdout, reason = "this is the output of the command")]
+fn say(text: &str) {
+    println!("{text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_read_from_the_runner() {
+        let line = "ok. 12 passed; 3 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.03s";
+        assert_eq!((number_before(line, " passed"), number_before(line, " failed")), (12, 3));
+        assert_eq!((number_before(line, " ignored"), number_before("ok.", " passed")), (1, 0));
+    }
+}
