@@ -1,0 +1,138 @@
+"""Paired slices of the same requests, with and without the recorder; CPU per request from schedstat.
+
+A slice is a fixed list of requests by as many connections as there are workers. The recorder runs all the time and is
+stopped (SIGSTOP) for the slices without it, so both kinds of slices see the same machine. Each pair has one slice of
+either kind, in random order. All workers are idle at the borders of a slice, so CPU time divides by requests exactly.
+"""
+
+import argparse
+import os
+import random
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from urllib.parse import urlsplit
+
+#: Bars: our CPU in per cent of one core, the workers' extra CPU per request in per cent.
+OWN_CPU_BAR, WORKER_CPU_BAR = 1.0, 1.0
+
+
+def cpu_ns(pids):
+    """CPU time that the main threads of `pids` have used, in nanoseconds."""
+    total = 0
+    for pid in pids:
+        with open(f"/proc/{pid}/schedstat", encoding="ascii") as file:
+            total += int(file.read().split()[0])
+    return total
+
+
+def all_threads_cpu_ns(pid):
+    """CPU time that all threads of `pid` have used, in nanoseconds."""
+    total = 0
+    for tid in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{tid}/schedstat", encoding="ascii") as file:
+            total += int(file.read().split()[0])
+    return total
+
+
+def fetch(connection, path, host):
+    """One request on a kept connection; reads the whole response."""
+    connection.sendall(f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+    data = b""
+    while b"\r\n\r\n" not in data:
+        data += connection.recv(65_536)
+    head, body = data.split(b"\r\n\r\n", 1)
+    if b" 200 " not in head.split(b"\r\n", 1)[0]:
+        raise SystemExit(f"error: {path} answers {head.splitlines()[0]!r}")
+    if b"chunked" in head.lower():
+        while not body.endswith(b"0\r\n\r\n"):
+            body += connection.recv(65_536)
+    else:
+        length = int([line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")][0].split(b":")[1])
+        while len(body) < length:
+            body += connection.recv(65_536)
+
+
+class Load:
+    """Connections that send the same requests in each slice."""
+
+    def __init__(self, url, connections, requests, paths):
+        self.host = urlsplit(url).netloc
+        address = (urlsplit(url).hostname, urlsplit(url).port)
+        self.sockets = [socket.create_connection(address) for _ in range(connections)]
+        self.requests, self.paths = requests, paths
+
+    def slice(self):
+        """Sends all requests and waits for all answers."""
+
+        def work(connection, first):
+            for number in range(first, self.requests, len(self.sockets)):
+                fetch(connection, self.paths[number % len(self.paths)], self.host)
+
+        threads = [threading.Thread(target=work, args=(s, n)) for n, s in enumerate(self.sockets)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+
+def interval(values, rounds=2_000):
+    """Median and its 95 % interval by resampling."""
+    draw = random.Random(1)
+    medians = sorted(statistics.median(draw.choices(values, k=len(values))) for _ in range(rounds))
+    return statistics.median(values), medians[int(rounds * 0.025)], medians[int(rounds * 0.975)]
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--slip", required=True)
+    parser.add_argument("--pool", required=True)
+    parser.add_argument("--workers", required=True)
+    parser.add_argument("--url", required=True)
+    parser.add_argument("--pairs", type=int, default=300)
+    parser.add_argument("--requests", type=int, default=48)
+    options = parser.parse_args()
+    workers = [int(pid) for pid in options.workers.split()]
+    paths = ["/lab/cpu.php", "/?p=5", "/lab/deep.php", "/lab/db.php"]
+    load = Load(options.url, len(workers), options.requests, paths)
+    for _ in range(3):
+        load.slice()
+
+    with tempfile.TemporaryDirectory() as folder:
+        command = [options.slip, "record", "--fpm", options.pool, "--rate", "99", "--quiet", "--output", f"{folder}/x.slip"]
+        recorder = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        time.sleep(2)  # attached, and every name of the usual stacks read once
+        load.slice()
+        ratios, own = [], []
+        draw = random.Random(2)
+        for pair in range(options.pairs):
+            per_request = {}
+            for on in draw.sample([True, False], 2):
+                recorder.send_signal(signal.SIGCONT if on else signal.SIGSTOP)
+                workers_before, own_before, began = cpu_ns(workers), all_threads_cpu_ns(recorder.pid), time.monotonic_ns()
+                load.slice()
+                per_request[on] = (cpu_ns(workers) - workers_before) / options.requests
+                if on:
+                    own.append((all_threads_cpu_ns(recorder.pid) - own_before) / (time.monotonic_ns() - began) * 100)
+            ratios.append((per_request[True] / per_request[False] - 1) * 100)
+            if pair % 50 == 49:
+                print(f"{pair + 1} pairs: {statistics.median(ratios):+.2f} %, own {statistics.mean(own):.2f} %", file=sys.stderr)
+        recorder.send_signal(signal.SIGCONT)
+        recorder.send_signal(signal.SIGINT)
+        recorder.wait()
+
+    extra, low, high = interval(ratios)
+    own_mean = statistics.mean(own)
+    holds = own_mean <= OWN_CPU_BAR and high <= WORKER_CPU_BAR
+    print(f"result: our CPU {own_mean:.2f} % of one core (bar {OWN_CPU_BAR} %); workers' CPU per request {extra:+.2f} % "
+          f"[{low:+.2f}, {high:+.2f}] in {len(ratios)} paired slices (bar +{WORKER_CPU_BAR} %)")
+    sys.exit(0 if holds else 1)
+
+
+if __name__ == "__main__":
+    main()

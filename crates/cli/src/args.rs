@@ -1,0 +1,181 @@
+//! What can be typed. Help, completions and man pages are made from it.
+
+use std::path::PathBuf;
+
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0    fine
+  1    findings at or above --fail-on
+  2    wrong use: unknown option, value out of range, not a recording
+  3    target gone, or none found
+  4    not an interpreter, or an unsupported runtime or version
+  5    not permitted
+  6    not enough evidence
+  7    a file or the disk failed
+  130  interrupted; what was recorded is saved";
+
+/// See where PHP-FPM and Python workers spend their time, from outside the process.
+#[derive(Debug, Parser)]
+#[command(name = "slip", version, about, after_help = EXIT_CODES, arg_required_else_help = true)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Sample running workers into a file and say where the time goes
+    Record(RecordOptions),
+    /// Print what every thread is doing now
+    Dump(DumpOptions),
+    /// Turn a recording into text or into another tool's format
+    Report(ReportOptions),
+    /// Say what works on this machine, what is missing and how to fix it
+    Check(CheckOptions),
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Write man pages into a folder
+    Man {
+        /// An existing folder
+        folder: PathBuf,
+    },
+}
+
+/// What to look at: running processes.
+#[derive(Clone, Debug, Default, ClapArgs)]
+pub(crate) struct TargetOptions {
+    /// A process, as this host or its container numbers it; may be given several times
+    #[arg(short, long, value_name = "PID", group = "what")]
+    pub(crate) pid: Vec<u32>,
+    /// All workers of a PHP-FPM pool; those that come later are followed
+    #[arg(long, value_name = "POOL", group = "what")]
+    pub(crate) fpm: Option<String>,
+    /// The FPM master, where several have a pool of that name
+    #[arg(long, value_name = "PID", requires = "fpm")]
+    pub(crate) fpm_master: Option<u32>,
+    /// Also all descendants of the process: gunicorn, uwsgi, multiprocessing, celery
+    #[arg(long)]
+    pub(crate) children: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct RecordOptions {
+    #[command(flatten)]
+    pub(crate) target: TargetOptions,
+    /// A command to start and sample from its first moment
+    #[arg(last = true, value_name = "COMMAND", group = "what")]
+    pub(crate) command: Vec<String>,
+    /// How long, in seconds; without it until the targets end or Ctrl-C
+    #[arg(short, long, value_name = "SECONDS", value_parser = parse_seconds)]
+    pub(crate) duration: Option<f64>,
+    /// Samples per second and thread, 1 to 20000
+    #[arg(short, long, value_name = "HZ", default_value = "99", value_parser = clap::value_parser!(u32).range(1..=20_000))]
+    pub(crate) rate: u32,
+    /// Which moments count
+    #[arg(short, long, value_enum, default_value_t = ModeName::Wall)]
+    pub(crate) mode: ModeName,
+    /// The file to write; by default slip-DATE-TIME.slip
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Overwrite the file if it exists
+    #[arg(short, long)]
+    pub(crate) force: bool,
+    /// Keep query strings of request URIs, which may hold secrets
+    #[arg(long)]
+    pub(crate) keep_query: bool,
+    /// Stop each process while it is read: exact at any speed, but it costs the target time
+    #[arg(long)]
+    pub(crate) pause: bool,
+    /// No summary at the end
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct DumpOptions {
+    #[command(flatten)]
+    pub(crate) target: TargetOptions,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Keep query strings of request URIs, which may hold secrets
+    #[arg(long)]
+    pub(crate) keep_query: bool,
+    /// Stop each process while it is read
+    #[arg(long)]
+    pub(crate) pause: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ReportOptions {
+    /// A recording
+    pub(crate) file: PathBuf,
+    /// The form of the output
+    #[arg(short, long, value_enum, default_value_t = FormatName::Md)]
+    pub(crate) format: FormatName,
+    /// The file to write; by default standard output
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Rows of each table
+    #[arg(long, value_name = "N", default_value = "15", value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub(crate) top: u32,
+    /// Count idle workers too
+    #[arg(long)]
+    pub(crate) idle: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct CheckOptions {
+    #[command(flatten)]
+    pub(crate) target: TargetOptions,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum ModeName {
+    /// Every moment, running or waiting
+    Wall,
+    /// Moments in which the thread runs
+    Cpu,
+    /// Moments in which the thread holds the global interpreter lock
+    Gil,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum FormatName {
+    /// Markdown, for people and prompts
+    Md,
+    /// JSON, for programs
+    Json,
+    /// Collapsed stacks, for flame graph tools
+    Collapsed,
+    /// speedscope.app
+    Speedscope,
+    /// pprof, for `go tool pprof`, Pyroscope, Parca
+    Pprof,
+}
+
+fn parse_seconds(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('s').unwrap_or(text);
+    match number.parse::<f64>() {
+        Ok(seconds) if seconds > 0.0 && seconds <= 1e9 => Ok(seconds),
+        _ => Err("seconds, more than 0".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definitions_fit_together() {
+        Args::command().debug_assert();
+    }
+}

@@ -1,0 +1,230 @@
+//! `slip dump`: one stack of everything, now.
+
+use slip_model::{FrameKind, Interner, Mode, RequestId, Sample, StackId, State};
+use slip_record::{OutsideOptions, OutsideSampler, Sampler, Sink, TargetIssue, TargetSet};
+
+use crate::args::DumpOptions;
+use crate::failure::{self, Failure, of_issue, visible};
+use crate::record::target_of;
+
+/// Looks again, so often at most, while a thread's stack moves: here each thread is to be shown, none is counted.
+const MAX_LOOKS: u32 = 50;
+
+/// Prints the stacks.
+#[allow(clippy::print_stderr, reason = "what is said to the user besides data")]
+pub(crate) fn run(options: &DumpOptions) -> Result<(), Failure> {
+    let (target, _) = target_of(&options.target, None)?;
+    let mut targets = TargetSet::find(target)?;
+    let mut sink = Sink::new();
+    let mut sampler = OutsideSampler::new(OutsideOptions {
+        mode: Mode::Wall,
+        keep_query: options.keep_query,
+        pause: options.pause,
+    });
+    let mut issues: Vec<(u32, TargetIssue)> = Vec::new();
+    for pid in targets.refresh().started {
+        if let Err(issue) = sampler.add(pid, 0, &mut sink) {
+            if targets.is_explicit(pid) {
+                return Err(of_issue(pid, &issue));
+            }
+            issues.push((pid, issue));
+        }
+    }
+    if sampler.pids().is_empty() {
+        return Err(issues.first().map_or_else(
+            || Failure::new(failure::NO_TARGET, "the target has ended"),
+            |(pid, issue)| of_issue(*pid, issue),
+        ));
+    }
+    let samples = take(&mut sampler, &mut sink);
+    sampler.finish(0, &mut sink);
+    let threads = sink.threads().len();
+    let text = if options.json { json(&mut sink, &samples) } else { plain(&mut sink, &samples) };
+    crate::print(text.as_bytes())?;
+    if samples.len() < threads {
+        eprintln!(
+            "warning: {} threads moved too fast to be read; `--pause` holds them",
+            threads - samples.len()
+        );
+    }
+    if samples.is_empty() {
+        return Err(Failure::new(failure::NO_EVIDENCE, "no stack could be read"));
+    }
+    Ok(())
+}
+
+/// One sample of each thread: the first that is not torn.
+fn take(sampler: &mut OutsideSampler, sink: &mut Sink) -> Vec<Sample> {
+    let mut samples: Vec<Sample> = Vec::new();
+    for _ in 0..MAX_LOOKS {
+        let before = sink.samples().len();
+        sampler.sample(0, sink);
+        for sample in sink.samples().iter().skip(before) {
+            if !samples.iter().any(|known| known.thread == sample.thread) {
+                samples.push(sample);
+            }
+        }
+        if samples.len() >= sink.threads().len() && !sink.threads().is_empty() {
+            break;
+        }
+    }
+    samples.sort_by_key(|sample| sample.thread);
+    samples
+}
+
+fn plain(sink: &mut Sink, samples: &[Sample]) -> String {
+    let requests = sink.take_batch().requests;
+    let interner = &sink.interner;
+    let mut text = String::new();
+    for process in sink.processes() {
+        let container = if process.ns_pid == process.pid {
+            String::new()
+        } else {
+            format!(", {} in its container", process.ns_pid)
+        };
+        text += &format!(
+            "process {}{container}: {} ({} {})\n",
+            process.pid,
+            process.title,
+            language(process.language),
+            process.version
+        );
+        for sample in samples {
+            let thread = sink.threads()[sample.thread.0 as usize];
+            if thread.process != process.id {
+                continue;
+            }
+            let interpreter = match thread.interpreter {
+                0 => String::new(),
+                number => format!(", interpreter {number}"),
+            };
+            text += &format!(
+                "  thread {} \"{}\"{interpreter}: {}\n",
+                thread.tid,
+                interner.text(thread.name),
+                state_words(sample.state).join(", ")
+            );
+            if let Some(request) = request_of(&requests, sample.request) {
+                text += &format!(
+                    "    {} {} ({}, {:.1} MiB in use)\n",
+                    interner.text(request.method),
+                    interner.text(request.uri),
+                    interner.text(request.script),
+                    request.peak_memory_bytes as f64 / 1_048_576.0
+                );
+            }
+            for frame in frames(interner, sample.stack) {
+                text += &match (frame.kind, frame.line) {
+                    (FrameKind::PhpInternal | FrameKind::Marker, _) => format!("    {}\n", frame.name),
+                    (_, 0) => format!("    {} ({})\n", frame.name, frame.file),
+                    (_, line) => format!("    {} ({}:{line})\n", frame.name, frame.file),
+                };
+            }
+        }
+    }
+    visible(&text)
+}
+
+fn json(sink: &mut Sink, samples: &[Sample]) -> String {
+    let requests = sink.take_batch().requests;
+    let interner = &sink.interner;
+    let processes: Vec<serde_json::Value> = sink
+        .processes()
+        .iter()
+        .map(|process| {
+            let threads: Vec<serde_json::Value> = samples
+                .iter()
+                .filter_map(|sample| {
+                    let thread = sink.threads()[sample.thread.0 as usize];
+                    if thread.process != process.id {
+                        return None;
+                    }
+                    let frames: Vec<serde_json::Value> = frames(interner, sample.stack)
+                        .map(|frame| {
+                            serde_json::json!({
+                                "name": frame.name, "file": frame.file, "line": frame.line,
+                                "first_line": frame.first_line, "kind": frame.kind,
+                            })
+                        })
+                        .collect();
+                    let request = request_of(&requests, sample.request).map(|request| {
+                        serde_json::json!({
+                            "method": interner.text(request.method), "uri": interner.text(request.uri),
+                            "script": interner.text(request.script),
+                            "started_unix_ns": request.started_unix_ns,
+                            "memory_bytes": request.peak_memory_bytes,
+                        })
+                    });
+                    Some(serde_json::json!({
+                        "tid": thread.tid, "name": interner.text(thread.name),
+                        "interpreter": thread.interpreter,
+                        "state": state_words(sample.state),
+                        "truncated": sample.state.has(State::TRUNCATED),
+                        "request": request,
+                        "frames": frames,
+                    }))
+                })
+                .collect();
+            serde_json::json!({
+                "pid": process.pid, "ns_pid": process.ns_pid, "title": process.title,
+                "language": process.language, "version": process.version, "threads": threads,
+            })
+        })
+        .collect();
+    let document = serde_json::json!({ "schema": "slip.dump/1", "processes": processes });
+    let mut text = serde_json::to_string_pretty(&document).unwrap_or_default();
+    text.push('\n');
+    text
+}
+
+struct ShownFrame<'a> {
+    name: &'a str,
+    file: &'a str,
+    line: u32,
+    first_line: u32,
+    kind: FrameKind,
+}
+
+fn frames(interner: &Interner, stack: StackId) -> impl Iterator<Item = ShownFrame<'_>> {
+    interner.frames_of(stack).map(|id| {
+        let frame = interner.frame_at(id);
+        ShownFrame {
+            name: interner.text(frame.name),
+            file: interner.text(frame.file),
+            line: frame.line,
+            first_line: frame.first_line,
+            kind: frame.kind,
+        }
+    })
+}
+
+fn request_of(requests: &[slip_model::Request], id: RequestId) -> Option<&slip_model::Request> {
+    requests.iter().find(|request| id.0 != 0 && request.id == id)
+}
+
+fn language(language: slip_model::Language) -> &'static str {
+    match language {
+        slip_model::Language::Python => "CPython",
+        slip_model::Language::Php => "PHP",
+    }
+}
+
+fn state_words(state: State) -> Vec<&'static str> {
+    let mut words = Vec::new();
+    if state.has(State::IDLE) {
+        words.push("idle");
+    } else if state.has(State::CPU_UNKNOWN) {
+        words.push("unknown");
+    } else if state.has(State::ON_CPU) {
+        words.push("running");
+    } else {
+        words.push("waiting");
+    }
+    if state.has(State::ENGINE) {
+        words.push("engine");
+    }
+    if state.has(State::HAS_GIL) {
+        words.push("gil");
+    }
+    words
+}

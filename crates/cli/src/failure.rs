@@ -1,0 +1,121 @@
+//! One place for messages and exit codes.
+
+use std::io;
+
+use slip_record::file::FileError;
+use slip_record::{SessionError, TargetError, TargetIssue};
+
+/// Wrong use: an unknown option, a file that is no recording.
+pub(crate) const USAGE: u8 = 2;
+/// The target is gone, or there is none.
+pub(crate) const NO_TARGET: u8 = 3;
+/// Not an interpreter, or a version that is not supported.
+pub(crate) const UNSUPPORTED: u8 = 4;
+/// Not permitted.
+pub(crate) const PERMISSION: u8 = 5;
+/// Not enough evidence to say anything.
+pub(crate) const NO_EVIDENCE: u8 = 6;
+/// A file or the disk failed.
+pub(crate) const IO: u8 = 7;
+/// Interrupted; what was recorded is saved.
+pub(crate) const INTERRUPTED: u8 = 130;
+
+/// What the user is told when something does not work.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) code: u8,
+    message: String,
+    hint: Option<String>,
+}
+
+impl Failure {
+    pub(crate) fn new(code: u8, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), hint: None }
+    }
+
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    pub(crate) fn io(what: String, error: &io::Error) -> Self {
+        let code = if error.kind() == io::ErrorKind::PermissionDenied { PERMISSION } else { IO };
+        Self::new(code, format!("{what}: {error}"))
+    }
+
+    /// An ending that needs no message: all was said already.
+    pub(crate) fn silent(code: u8) -> Self {
+        Self::new(code, "")
+    }
+
+    #[allow(clippy::print_stderr, reason = "this is where messages are printed")]
+    pub(crate) fn say(&self) {
+        if !self.message.is_empty() {
+            eprintln!("error: {}", visible(&self.message));
+        }
+        if let Some(hint) = &self.hint {
+            eprintln!("hint: {}", visible(hint));
+        }
+    }
+}
+
+/// Text of a target may hold terminal escapes; they are shown, not sent.
+pub(crate) fn visible(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() && c != '\n' && c != '\t' { char::REPLACEMENT_CHARACTER } else { c })
+        .collect()
+}
+
+impl From<TargetError> for Failure {
+    fn from(error: TargetError) -> Self {
+        let code = match error {
+            TargetError::AmbiguousPid { .. } | TargetError::AmbiguousPool { .. } => USAGE,
+            _ => NO_TARGET,
+        };
+        Self { code, message: error.to_string(), hint: error.hint() }
+    }
+}
+
+impl From<SessionError> for Failure {
+    fn from(error: SessionError) -> Self {
+        match error {
+            SessionError::Target(error) => error.into(),
+            SessionError::Issue { pid, issue } => of_issue(pid, &issue),
+            SessionError::File(error) => error.into(),
+            other => Self::new(IO, other.to_string()),
+        }
+    }
+}
+
+/// Why a process cannot be sampled, in words.
+pub(crate) fn of_issue(pid: u32, issue: &TargetIssue) -> Failure {
+    match issue {
+        TargetIssue::NotFound => Failure::new(NO_TARGET, format!("no process {pid}")),
+        TargetIssue::Denied { reason, hint } => {
+            Failure::new(PERMISSION, format!("not permitted to read process {pid}: {reason}")).hint(hint)
+        }
+        TargetIssue::NotAnInterpreter { program } => {
+            Failure::new(UNSUPPORTED, format!("process {pid} (`{program}`) runs neither CPython nor PHP"))
+                .hint("if the interpreter is one of its children, add `--children`")
+        }
+        TargetIssue::Unsupported { reason } => Failure::new(UNSUPPORTED, format!("process {pid}: {reason}")),
+        TargetIssue::NotReady => {
+            Failure::new(UNSUPPORTED, format!("the interpreter of process {pid} has not started yet"))
+                .hint("try again in a moment")
+        }
+    }
+}
+
+impl From<FileError> for Failure {
+    fn from(error: FileError) -> Self {
+        let code = match &error {
+            FileError::Exists { .. } | FileError::NotFound { .. } | FileError::NotASlipFile { .. } => USAGE,
+            FileError::Newer { .. } => UNSUPPORTED,
+            FileError::Denied { .. } => PERMISSION,
+            FileError::Damaged { .. } => NO_EVIDENCE,
+            _ => IO,
+        };
+        let hint = error.hint();
+        Self { code, message: error.to_string(), hint }
+    }
+}

@@ -1,0 +1,214 @@
+//! `slip record`.
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use slip_model::{Mode, RecordingInfo};
+use slip_record::file::load;
+use slip_record::{
+    Ending, Launched, OutsideOptions, OutsideSampler, Progress, Sampler, Session, SessionOptions, Target,
+    TargetSet, launch, unix_ns,
+};
+use slip_report::{Format, Options as ReportOptions};
+
+use crate::args::{ModeName, RecordOptions, TargetOptions};
+use crate::failure::{self, Failure, of_issue};
+
+impl From<ModeName> for Mode {
+    fn from(name: ModeName) -> Self {
+        match name {
+            ModeName::Wall => Mode::Wall,
+            ModeName::Cpu => Mode::Cpu,
+            ModeName::Gil => Mode::Gil,
+        }
+    }
+}
+
+/// The target that the options name; `started` is the process that we started ourselves.
+pub(crate) fn target_of(options: &TargetOptions, started: Option<u32>) -> Result<(Target, String), Failure> {
+    if options.children && options.fpm.is_some() {
+        return Err(Failure::new(failure::USAGE, "`--children` goes with `--pid` or a command")
+            .hint("`--fpm` follows all workers of the pool by itself"));
+    }
+    let pids = match started {
+        Some(pid) => vec![pid],
+        None => options.pid.clone(),
+    };
+    let children = if options.children { " --children" } else { "" };
+    if let Some(pool) = &options.fpm {
+        let target = Target::Fpm { pool: pool.clone(), master: options.fpm_master };
+        Ok((target, format!("--fpm {pool}")))
+    } else if pids.is_empty() {
+        Err(Failure::new(failure::USAGE, "no target")
+            .hint("name one: `--fpm POOL`, `--pid PID`, or for `record` a command after `--`"))
+    } else {
+        let text = pids.iter().map(|pid| format!("--pid {pid}")).collect::<Vec<_>>().join(" ");
+        let target = if options.children { Target::Trees(pids) } else { Target::Pids(pids) };
+        Ok((target, format!("{text}{children}")))
+    }
+}
+
+/// Records.
+#[allow(clippy::print_stderr, reason = "what is said to the user besides data")]
+pub(crate) fn run(options: &RecordOptions) -> Result<(), Failure> {
+    let path = options.output.clone().unwrap_or_else(default_name);
+    if options.command.is_empty() {
+        target_of(&options.target, None)?;
+    }
+    let mut launched = if options.command.is_empty() { None } else { Some(start(&options.command)?) };
+    let (target, mut text) = target_of(&options.target, launched.as_ref().map(Launched::pid))?;
+    if let Some(program) = options.command.first() {
+        text = format!("-- {program}{}", if options.target.children { " --children" } else { "" });
+    }
+    let mode = Mode::from(options.mode);
+    let mut sampler =
+        OutsideSampler::new(OutsideOptions { mode, keep_query: options.keep_query, pause: options.pause });
+    let interval_ns = 1_000_000_000 / u64::from(options.rate);
+    let info = RecordingInfo {
+        tool: format!("slip {}", env!("CARGO_PKG_VERSION")),
+        started_unix_ns: unix_ns(),
+        interval_ns,
+        mode,
+        target: text,
+        sampler: sampler.name().to_owned(),
+        cannot_see: sampler.cannot_see(),
+        host: crate::check::host(),
+    };
+    let session_options = SessionOptions {
+        interval_ns,
+        duration_ns: options.duration.map(|seconds| Duration::from_secs_f64(seconds).as_nanos() as u64),
+        waits_for_interpreter: launched.is_some(),
+    };
+    let mut session = Session::new(session_options.clone(), TargetSet::find(target)?, &mut sampler);
+    session.prepare()?;
+
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, stop.clone())
+            .map_err(|error| Failure::io("cannot listen for signals".to_owned(), &error))?;
+    }
+    let bar = progress_bar(session_options.duration_ns);
+    let result = session.record(&path, options.force, &info, &stop, |progress| show(&bar, progress));
+    bar.finish_and_clear();
+    let left_out = session.left_out().to_vec();
+    let (ending, totals) = result.map_err(|error| match error {
+        slip_record::SessionError::File(error) => {
+            let saved = path.exists() && !matches!(error, slip_record::file::FileError::Exists { .. });
+            let failure = Failure::from(error);
+            if saved {
+                failure.hint(format!("what was recorded before is in `{}`", path.display()))
+            } else {
+                failure
+            }
+        }
+        other => other.into(),
+    })?;
+
+    if totals.samples == 0 {
+        if let Some((pid, issue)) = left_out.first() {
+            return Err(of_issue(*pid, issue));
+        }
+        if totals.filtered == 0 {
+            return Err(Failure::new(failure::NO_EVIDENCE, "no sample was taken before the target ended")
+                .hint("record for longer, or at a higher rate: `--rate 997`"));
+        }
+    }
+    eprintln!("saved: {}", path.display());
+    if !options.quiet {
+        let loaded = load(&path)?;
+        let report = slip_report::render(&loaded.recording, Format::Markdown, &ReportOptions::default())
+            .map_err(|error| Failure::new(failure::IO, error.to_string()))?;
+        crate::print(&report)?;
+    }
+    match ending {
+        Ending::Stopped if stop.load(Ordering::Relaxed) => Err(Failure::silent(failure::INTERRUPTED)),
+        Ending::TargetsGone if options.duration.is_some() && launched.is_none() => {
+            let seconds = totals.duration_ns as f64 / 1e9;
+            Err(Failure::new(failure::NO_TARGET, format!("the target ended after {seconds:.1} s"))
+                .hint(format!("what was recorded until then is in `{}`", path.display())))
+        }
+        _ => {
+            if let Some(code) = launched.as_mut().and_then(Launched::ended).filter(|code| *code != 0) {
+                eprintln!("note: the command ended with status {code}");
+            }
+            Ok(())
+        }
+    }
+}
+
+fn start(command: &[String]) -> Result<Launched, Failure> {
+    launch(command).map_err(|error| {
+        Failure::new(failure::USAGE, format!("cannot start `{}`: {error}", command.join(" ")))
+    })
+}
+
+/// `slip-20261121-220455.slip`, in local terms of the clock only: seconds since 1970 read well enough by sorting.
+fn default_name() -> PathBuf {
+    let seconds = unix_ns() / 1_000_000_000;
+    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    let (year, month, day) = civil(days);
+    PathBuf::from(format!(
+        "slip-{year:04}{month:02}{day:02}-{:02}{:02}{:02}.slip",
+        rest / 3_600,
+        rest / 60 % 60,
+        rest % 60
+    ))
+}
+
+/// Year, month and day (UTC) of a number of days since 1970.
+fn civil(days: u64) -> (u64, u64, u64) {
+    let leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    let (mut year, mut rest) = (1970, days);
+    while rest >= 365 + u64::from(leap(year)) {
+        rest -= 365 + u64::from(leap(year));
+        year += 1;
+    }
+    let lengths = [31, 28 + u64::from(leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+    let mut month = 0;
+    while rest >= lengths[month] {
+        rest -= lengths[month];
+        month += 1;
+    }
+    (year, month as u64 + 1, rest + 1)
+}
+
+fn progress_bar(duration_ns: Option<u64>) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let (bar, template) = match duration_ns {
+        Some(total) => (ProgressBar::new(total), "{bar:30} {msg}"),
+        None => (ProgressBar::new_spinner(), "{spinner} {msg}"),
+    };
+    bar.with_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+fn show(bar: &ProgressBar, progress: Progress) {
+    let totals = progress.totals;
+    let torn = totals.torn as f64 * 100.0 / (totals.samples + totals.torn).max(1) as f64;
+    bar.set_position(progress.elapsed_ns);
+    bar.set_message(format!(
+        "{:.0} s, {} processes, {} samples, {torn:.1} % torn, our CPU {:.1} %",
+        progress.elapsed_ns as f64 / 1e9,
+        progress.processes,
+        totals.samples,
+        totals.own_cpu_ns as f64 * 100.0 / totals.duration_ns.max(1) as f64,
+    ));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_become_dates() {
+        assert_eq!(civil(0), (1970, 1, 1));
+        assert_eq!(civil(11_016), (2000, 2, 29));
+        assert_eq!(civil(20_778), (2026, 11, 21));
+    }
+}

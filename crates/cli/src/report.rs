@@ -1,0 +1,44 @@
+//! `slip report`.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+
+use slip_record::file::load;
+use slip_report::{Format, Options};
+
+use crate::args::{FormatName, ReportOptions};
+use crate::failure::{self, Failure};
+
+/// Writes the report.
+#[allow(clippy::print_stderr, reason = "what is said to the user besides data")]
+pub(crate) fn run(options: &ReportOptions) -> Result<(), Failure> {
+    let loaded = load(&options.file)?;
+    for warning in &loaded.warnings {
+        eprintln!("warning: {}", failure::visible(warning));
+    }
+    let format = match options.format {
+        FormatName::Md => Format::Markdown,
+        FormatName::Json => Format::Json,
+        FormatName::Collapsed => Format::Collapsed,
+        FormatName::Speedscope => Format::Speedscope,
+        FormatName::Pprof => Format::Pprof,
+    };
+    let report_options =
+        Options { top: options.top as usize, include_idle: options.idle, ..Options::default() };
+    let report = slip_report::render(&loaded.recording, format, &report_options)
+        .map_err(|error| Failure::new(failure::IO, error.to_string()))?;
+    match &options.output {
+        None => crate::print(&report)?,
+        Some(path) => {
+            let written = OpenOptions::new().write(true).create(true).truncate(true).open(path);
+            written
+                .and_then(|mut file| file.write_all(&report))
+                .map_err(|error| Failure::io(format!("cannot write `{}`", path.display()), &error))?;
+        }
+    }
+    if loaded.recording.totals.samples == 0 && loaded.recording.samples().next().is_none() {
+        return Err(Failure::new(failure::NO_EVIDENCE, "the recording holds no samples")
+            .hint("record for longer, or at a higher rate"));
+    }
+    Ok(())
+}

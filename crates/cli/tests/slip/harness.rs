@@ -1,0 +1,131 @@
+//! Runs `slip`, and targets for it.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+
+/// What `slip` printed and how it ended.
+pub(crate) struct Ran {
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+/// The command under test.
+pub(crate) fn slip() -> PathBuf {
+    PathBuf::from(env!("CARGO_BIN_EXE_slip"))
+}
+
+/// Runs `slip` with `arguments`.
+pub(crate) fn run(arguments: &[&str]) -> Ran {
+    let output = Command::new(slip()).args(arguments).stdin(Stdio::null()).output().unwrap();
+    Ran {
+        code: output.status.code().unwrap_or(-1),
+        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
+
+impl Ran {
+    /// The printed JSON.
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout)
+            .unwrap_or_else(|error| panic!("{error}: {}\n{}", self.stdout, self.stderr))
+    }
+}
+
+/// A target that is killed when dropped.
+pub(crate) struct Target(pub(crate) Child);
+
+impl Target {
+    /// Starts a command and waits for the line `ready` on its standard output.
+    pub(crate) fn start(command: &mut Command) -> Self {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert_eq!(lines.next().unwrap().unwrap(), "ready");
+        // What the program prints later is thrown away, but it must not fail.
+        std::thread::spawn(move || lines.for_each(drop));
+        Self(child)
+    }
+
+    /// A Python program that does this after its line `ready`.
+    pub(crate) fn python(text: &str) -> Self {
+        Self::start(Command::new(python()).args(["-c", text]))
+    }
+
+    pub(crate) fn pid(&self) -> String {
+        self.0.id().to_string()
+    }
+
+    /// Lets a program go on that waits for a line.
+    pub(crate) fn go_on(&mut self) {
+        self.0.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A supported Python of this machine: Debian's.
+pub(crate) fn python() -> PathBuf {
+    PathBuf::from("/usr/bin/python3.11")
+}
+
+/// A program that spins in `inner`, called by `outer`.
+pub(crate) const BUSY: &str = "
+def inner():
+    return sum(i * i for i in range(200))
+def outer():
+    while True:
+        inner()
+print('ready', flush=True)
+outer()
+";
+
+/// A program that waits for a line in `waiting`.
+pub(crate) const WAITING: &str = "
+import sys
+def waiting():
+    sys.stdin.readline()
+print('ready', flush=True)
+waiting()
+";
+
+/// All frame names of a `slip dump --json`, thread by thread.
+pub(crate) fn frame_names(dump: &Value) -> Vec<Vec<String>> {
+    let threads = dump["processes"].as_array().unwrap().iter().flat_map(|p| p["threads"].as_array().unwrap());
+    threads
+        .map(|thread| {
+            let frames = thread["frames"].as_array().unwrap();
+            frames.iter().map(|frame| frame["name"].as_str().unwrap().to_owned()).collect()
+        })
+        .collect()
+}
+
+/// Whether this test may do what needs root; says so if not.
+pub(crate) fn root_or_skip(test: &str) -> bool {
+    let root = Command::new("id").arg("-u").output().unwrap().stdout == b"0\n";
+    if !root {
+        slip_testkit::skip(test, "needs root");
+    }
+    root
+}
+
+/// Samples in a recording, and how long it lasted, by its JSON report.
+pub(crate) fn quality(file: &Path) -> Value {
+    let ran = run(&["report", file.to_str().unwrap(), "--format", "json"]);
+    assert!(ran.code == 0, "{}", ran.stderr);
+    ran.json()["quality"].clone()
+}
+
+/// Copies a program in a process of its own: one that we wrote ourselves would be busy (`ETXTBSY`) while any other test
+/// is just starting a child, which inherits the open file for a moment.
+pub(crate) fn copy_program(from: &Path, to: &Path) {
+    assert!(Command::new("cp").arg(from).arg(to).status().unwrap().success());
+}

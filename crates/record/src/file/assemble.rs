@@ -1,0 +1,295 @@
+//! Puts rows together to a recording, fills the holes of damaged files visibly, and says how much is missing.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use slip_model::{
+    Frame, FrameId, FrameKind, Interner, InternerDelta, Process, ProcessId, Recording, SampleBlock, StackId,
+    StackNode, StringId, Thread, ThreadId, Totals,
+};
+
+use super::block;
+use super::error::FileError;
+use super::fetch::Fetched;
+
+/// Stands for a name, a frame or a process that could not be read.
+const UNREADABLE: &str = "[unreadable]";
+
+/// Most samples of one recording: 2.8 GB in memory, 47 hours of eight workers at 99 Hz.
+const MAX_SAMPLES: usize = 1 << 27;
+
+/// Most processes and most threads of one recording.
+const MAX_WORKERS: usize = 1 << 18;
+
+/// What is known about the file besides its rows.
+pub(super) struct Circumstances {
+    /// Its length.
+    pub(super) length: u64,
+    /// The length that its header claims; it is shorter if it was cut, or longer between two writes.
+    pub(super) full_length: u64,
+}
+
+/// Builds the recording, and sentences on what is wrong with it.
+pub(super) fn recording(
+    path: &Path,
+    fetched: Fetched,
+    circumstances: &Circumstances,
+) -> Result<(Recording, Vec<String>), FileError> {
+    let damaged = |what: String| FileError::Damaged { path: path.to_owned(), what };
+    let mut warnings = Vec::new();
+    let cut_short = circumstances.length < circumstances.full_length;
+    if cut_short {
+        warnings.push(format!(
+            "the file is cut short: {} of {} bytes are there",
+            circumstances.length, circumstances.full_length
+        ));
+    }
+    let has_info = fetched.info.is_some();
+    // An id can be no larger than the rows that a file of this size can have, or had before it was cut.
+    let most = usize::try_from(circumstances.length).unwrap_or(usize::MAX).saturating_add(1 << 20);
+    let (mut names, lost_names) = interner(&fetched, most);
+    let (processes, mut threads) = workers(fetched.processes, fetched.threads);
+    let process_count = processes.len();
+    for thread in &mut threads {
+        thread.name = names.string(thread.name);
+        // Of the last process, "unreadable", that `workers` appends if it is needed.
+        thread.process.0 = thread.process.0.min(count(process_count.saturating_sub(1)));
+    }
+
+    let mut recording =
+        Recording { info: fetched.info.unwrap_or_default(), processes, threads, ..Recording::default() };
+    let mut lost = Lost::default();
+    for row in &fetched.blocks {
+        let Ok((mut samples, mut requests)) = block::decode(&row.data) else {
+            lost.blocks += 1;
+            lost.samples += row.samples;
+            continue;
+        };
+        if lost.beyond > 0 || lost.loaded + samples.len() > MAX_SAMPLES {
+            lost.beyond += samples.len() as u64;
+            continue;
+        }
+        lost.nameless += drop_nameless(&mut samples, recording.threads.len());
+        names.mend_stacks(&mut samples);
+        lost.loaded += samples.len();
+        requests.retain(|request| (request.process.0 as usize) < process_count);
+        for request in &mut requests {
+            for name in [&mut request.method, &mut request.uri, &mut request.script] {
+                *name = names.string(*name);
+            }
+        }
+        recording.requests.append(&mut requests);
+        if !samples.is_empty() {
+            recording.blocks.push(samples);
+        }
+    }
+    recording.interner = names.interner;
+
+    let loaded = lost.loaded as u64;
+    let last_ns = recording.blocks.last().and_then(|block| block.time_ns.last().copied()).unwrap_or(0);
+    let expected = fetched.totals.map_or(loaded, |totals| totals.samples);
+    recording.totals =
+        fetched.totals.unwrap_or(Totals { duration_ns: last_ns, samples: loaded, ..Totals::default() });
+    if loaded == 0 && (!has_info || expected > 0 || fetched.damaged.contains(&"blocks")) {
+        return Err(damaged(match expected {
+            0 => "its samples are lost".into(),
+            samples => format!("all of its {samples} samples are lost"),
+        }));
+    }
+    lost.describe(expected, &mut warnings);
+    if lost_names > 0 {
+        warnings.push(format!("{lost_names} names or stacks are lost and shown as {UNREADABLE}"));
+    }
+    if !has_info {
+        warnings.push("what was recorded, when and how often is lost".into());
+    }
+    if warnings.is_empty() && !fetched.damaged.is_empty() {
+        warnings.push(format!("the file is damaged in: {}", fetched.damaged.join(", ")));
+    }
+    Ok((recording, warnings))
+}
+
+/// What did not make it.
+#[derive(Default)]
+struct Lost {
+    loaded: usize,
+    blocks: u64,
+    samples: u64,
+    beyond: u64,
+    nameless: u64,
+}
+
+impl Lost {
+    fn describe(&self, expected: u64, warnings: &mut Vec<String>) {
+        let loaded = self.loaded as u64;
+        if loaded < expected {
+            let share = loaded as f64 / expected as f64 * 100.0;
+            warnings.push(format!("{loaded} of {expected} samples ({share:.1} %) could be read"));
+        }
+        if self.blocks > 0 {
+            warnings.push(format!(
+                "{} blocks with {} samples are damaged and left out",
+                self.blocks, self.samples
+            ));
+        }
+        if self.nameless > 0 {
+            warnings.push(format!("{} samples of unknown threads are left out", self.nameless));
+        }
+        if self.beyond > 0 {
+            warnings.push(format!(
+                "{} samples beyond the first {MAX_SAMPLES} do not fit and are left out",
+                self.beyond
+            ));
+        }
+    }
+}
+
+/// An interner that has an answer for every number.
+struct Names {
+    interner: Interner,
+}
+
+impl Names {
+    fn string(&mut self, id: StringId) -> StringId {
+        if id.index() < self.interner.sizes().0 { id } else { self.interner.string(UNREADABLE) }
+    }
+
+    fn unreadable_stack(&mut self) -> StackId {
+        let name = self.interner.string(UNREADABLE);
+        let frame = self.interner.frame(Frame { name, ..unreadable_frame() });
+        self.interner.push(StackId(0), frame)
+    }
+
+    fn mend_stacks(&mut self, samples: &mut SampleBlock) {
+        let known = count(self.interner.sizes().2);
+        if samples.stack.iter().all(|stack| *stack < known) {
+            return;
+        }
+        let unreadable = self.unreadable_stack();
+        for stack in &mut samples.stack {
+            if *stack >= known {
+                *stack = unreadable.0;
+            }
+        }
+    }
+}
+
+/// A frame whose name is still to be given.
+fn unreadable_frame() -> Frame {
+    Frame { kind: FrameKind::Marker, name: StringId(u32::MAX), ..Frame::default() }
+}
+
+/// Builds the interner and counts what had to be made up.
+fn interner(fetched: &Fetched, most: usize) -> (Names, usize) {
+    let mut lost = 0;
+    let strings = dense(&fetched.strings, 1, most, || Arc::from(UNREADABLE), &mut lost);
+    let frames = dense(&fetched.frames, 0, most, unreadable_frame, &mut lost);
+    let hole = StackNode { parent: StackId(0), frame: FrameId(u32::MAX) };
+    let stacks = dense(&fetched.stacks, 1, most, || hole, &mut lost);
+    let mut delta =
+        InternerDelta { first_string: 1, strings, first_frame: 0, frames, first_stack: 1, stacks };
+    let mut interner = Interner::new();
+    if !interner.apply(&delta) {
+        mend(&mut delta);
+        let mended = interner.apply(&delta);
+        debug_assert!(mended, "everything has been made to point to something");
+    }
+    (Names { interner }, lost)
+}
+
+/// Lets what points nowhere point to entries at the end that say so.
+fn mend(delta: &mut InternerDelta) {
+    delta.strings.push(Arc::from(UNREADABLE));
+    let name = StringId(count(delta.strings.len()));
+    for frame in &mut delta.frames {
+        for string in [&mut frame.name, &mut frame.file] {
+            if *string > name {
+                *string = name;
+            }
+        }
+    }
+    let unreadable = FrameId(count(delta.frames.len()));
+    delta.frames.push(Frame { name, ..unreadable_frame() });
+    for (at, node) in delta.stacks.iter_mut().enumerate() {
+        if node.parent.index() > at {
+            node.parent = StackId(0);
+        }
+        if node.frame > unreadable {
+            node.frame = unreadable;
+        }
+    }
+}
+
+/// Rows by number, from `first` on without a gap.
+fn dense<T: Clone>(
+    rows: &[(u32, T)],
+    first: u32,
+    most: usize,
+    hole: impl Fn() -> T,
+    lost: &mut usize,
+) -> Vec<T> {
+    let mut dense = Vec::with_capacity(rows.len() + 1);
+    for (id, value) in rows {
+        let Some(at) = id.checked_sub(first).map(|at| at as usize) else { continue };
+        if at >= most {
+            *lost += 1;
+            continue;
+        }
+        while dense.len() < at {
+            dense.push(hole());
+            *lost += 1;
+        }
+        dense.push(value.clone());
+    }
+    dense
+}
+
+/// Processes and threads by number. A process that threads point to but that cannot be read is appended.
+fn workers(processes: Vec<Process>, threads: Vec<Thread>) -> (Vec<Process>, Vec<Thread>) {
+    let mut dense_processes: Vec<Process> = Vec::with_capacity(processes.len());
+    let hole =
+        |at: usize| Process { id: ProcessId(count(at)), title: UNREADABLE.into(), ..Process::default() };
+    for process in processes {
+        let at = process.id.0 as usize;
+        if at < MAX_WORKERS {
+            while dense_processes.len() < at {
+                dense_processes.push(hole(dense_processes.len()));
+            }
+            dense_processes.push(process);
+        }
+    }
+    let mut dense_threads: Vec<Thread> = Vec::with_capacity(threads.len());
+    let mut orphans = dense_processes.is_empty() && !threads.is_empty();
+    for thread in threads {
+        let at = thread.id.0 as usize;
+        if at < MAX_WORKERS {
+            while dense_threads.len() < at {
+                orphans = true;
+                let id = ThreadId(count(dense_threads.len()));
+                dense_threads.push(Thread { id, process: ProcessId(u32::MAX), ..Thread::default() });
+            }
+            orphans |= thread.process.0 as usize >= dense_processes.len();
+            dense_threads.push(thread);
+        }
+    }
+    if orphans {
+        dense_processes.push(hole(dense_processes.len()));
+    }
+    (dense_processes, dense_threads)
+}
+
+/// Removes the samples of threads that are not known, and counts them.
+fn drop_nameless(samples: &mut SampleBlock, threads: usize) -> u64 {
+    if samples.thread.iter().all(|thread| (*thread as usize) < threads) {
+        return 0;
+    }
+    let mut kept = SampleBlock::default();
+    samples.iter().filter(|sample| (sample.thread.0 as usize) < threads).for_each(|sample| kept.push(sample));
+    let dropped = samples.len() - kept.len();
+    *samples = kept;
+    dropped as u64
+}
+
+fn count(length: usize) -> u32 {
+    u32::try_from(length).unwrap_or(u32::MAX)
+}

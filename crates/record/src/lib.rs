@@ -1,0 +1,26 @@
+//! The sampling loop and the recording file.
+//!
+//! Owns targets that come and go, the schedule, the sampler that reads from outside, and the `.slip` file. Never knows
+//! an output format and never prints.
+
+pub mod file;
+mod launch;
+mod outside;
+mod sampler;
+mod schedule;
+mod session;
+mod sink;
+mod target;
+
+pub use launch::{Launched, launch};
+pub use outside::{Options as OutsideOptions, OutsideSampler};
+pub use sampler::{Sampler, TargetIssue};
+pub use schedule::{Schedule, monotonic_ns, own_cpu_ns, unix_ns};
+pub use session::{Ending, Progress, Session, SessionError, SessionOptions};
+pub use sink::Sink;
+pub use target::{Target, TargetError, TargetSet};
+
+/// The interpreters that can be read, for people.
+pub fn supported() -> String {
+    format!("CPython {}; {}", slip_cpython::SUPPORTED, slip_zend::supported_versions())
+}

@@ -1,0 +1,87 @@
+//! The sampler that reads from outside: no privilege in the kernel, nothing written, nothing stopped.
+
+mod process;
+
+use slip_model::{Language, Mode};
+
+use self::process::{Sampled, WatchedProcess};
+use crate::{Sampler, Sink, TargetIssue};
+
+/// How the outside sampler looks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Which moments count.
+    pub mode: Mode,
+    /// Keep the query string of request URIs: it may hold secrets.
+    pub keep_query: bool,
+    /// Stop each process while it is read. The user has to ask for it by name.
+    pub pause: bool,
+}
+
+/// Reads the memory of interpreters with `process_vm_readv`.
+#[derive(Debug)]
+pub struct OutsideSampler {
+    options: Options,
+    processes: Vec<WatchedProcess>,
+}
+
+impl OutsideSampler {
+    /// A sampler without targets.
+    pub fn new(options: Options) -> Self {
+        Self { options, processes: Vec::new() }
+    }
+}
+
+impl Sampler for OutsideSampler {
+    fn name(&self) -> &'static str {
+        "outside"
+    }
+
+    fn cannot_see(&self) -> Vec<String> {
+        let mut limits = vec![
+            "the line of the innermost PHP function may be that of its last call: the engine keeps the live one in a \
+             register"
+                .to_owned(),
+            "C functions below Python code, and native and kernel frames, are not shown".to_owned(),
+            "why a thread waits is not known, only that it does".to_owned(),
+        ];
+        if !self.options.pause {
+            limits.push(
+                "stacks that move while they are read twice are dropped and counted as torn".to_owned(),
+            );
+        }
+        limits
+    }
+
+    fn add(&mut self, pid: u32, now_ns: u64, sink: &mut Sink) -> Result<Language, TargetIssue> {
+        let process = WatchedProcess::attach(pid, now_ns, sink)?;
+        let language = process.language();
+        self.processes.push(process);
+        Ok(language)
+    }
+
+    fn pids(&self) -> Vec<u32> {
+        self.processes.iter().map(WatchedProcess::pid).collect()
+    }
+
+    fn sample(&mut self, now_ns: u64, sink: &mut Sink) -> Vec<u32> {
+        let mut gone = Vec::new();
+        let options = self.options;
+        self.processes.retain_mut(|process| match process.sample(now_ns, options, sink) {
+            Sampled::Alive => true,
+            Sampled::Gone => {
+                process.finish(now_ns, sink);
+                sink.end_process(process.id(), now_ns);
+                gone.push(process.pid());
+                false
+            }
+        });
+        gone
+    }
+
+    fn finish(&mut self, now_ns: u64, sink: &mut Sink) {
+        for process in &mut self.processes {
+            process.finish(now_ns, sink);
+        }
+    }
+}

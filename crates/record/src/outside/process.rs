@@ -1,0 +1,415 @@
+//! One process that is read from outside.
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+
+use slip_cpython::Interpreter;
+use slip_model::{
+    Gil, Interner, Language, Mode, Outcome, Process, ProcessId, Request, RequestFacts, RequestId, Sample,
+    StackReading, State, Thread, ThreadId,
+};
+use slip_remote::{
+    Activity, ActivityReader, LiveProcess, OpenError, Pause, ReadError, command_line, process_stat,
+    status_value, threads_of,
+};
+use slip_zend::{Engine, Phase, PhpReading};
+
+use super::Options;
+use crate::{Sink, TargetIssue};
+
+/// After so many failed reads in a row the process is looked at anew: it may have become another program by `exec`.
+const REOPEN_AFTER_FAILURES: u32 = 10;
+
+/// What is left of a process after a sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sampled {
+    /// It can be sampled again.
+    Alive,
+    /// It has ended, or runs no interpreter any more.
+    Gone,
+}
+
+/// A process, its interpreter's reader, and what was seen of its threads and requests.
+#[derive(Debug)]
+pub(super) struct WatchedProcess {
+    id: ProcessId,
+    memory: LiveProcess,
+    /// Its pid differs in its own namespace, so thread ids do as well.
+    in_namespace: bool,
+    reader: Reader,
+    threads: HashMap<u64, WatchedThread>,
+    request: Option<Request>,
+    request_key: u64,
+    failures: u32,
+    readings: Vec<StackReading>,
+}
+
+#[derive(Debug)]
+enum Reader {
+    Python(Box<Interpreter>),
+    Php(Box<Engine>),
+}
+
+#[derive(Debug)]
+struct WatchedThread {
+    known: Thread,
+    activity: Option<ActivityReader>,
+}
+
+impl WatchedProcess {
+    /// Opens the process and finds its interpreter.
+    pub(super) fn attach(pid: u32, now_ns: u64, sink: &mut Sink) -> Result<Self, TargetIssue> {
+        let memory = LiveProcess::open(pid).map_err(issue_of)?;
+        let (reader, language, version) = find_reader(&memory)?;
+        let ns_pid = innermost(pid, "NSpid").unwrap_or(pid);
+        let id = sink.add_process(Process {
+            pid,
+            ns_pid,
+            language,
+            version,
+            title: title(pid),
+            first_ns: now_ns,
+            ..Process::default()
+        });
+        Ok(Self {
+            id,
+            memory,
+            in_namespace: ns_pid != pid,
+            reader,
+            threads: HashMap::new(),
+            request: None,
+            request_key: 0,
+            failures: 0,
+            readings: Vec::new(),
+        })
+    }
+
+    pub(super) fn id(&self) -> ProcessId {
+        self.id
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.memory.pid()
+    }
+
+    pub(super) fn language(&self) -> Language {
+        match self.reader {
+            Reader::Python(_) => Language::Python,
+            Reader::Php(_) => Language::Php,
+        }
+    }
+
+    /// Closes what is open.
+    pub(super) fn finish(&mut self, _now_ns: u64, sink: &mut Sink) {
+        self.close_request(sink);
+    }
+
+    /// Takes one sample of every thread.
+    pub(super) fn sample(&mut self, now_ns: u64, options: Options, sink: &mut Sink) -> Sampled {
+        let paused = if options.pause { Pause::stop(self.pid()).ok() } else { None };
+        let result = match &mut self.reader {
+            Reader::Python(_) => self.sample_python(now_ns, options, sink),
+            Reader::Php(_) => self.sample_php(now_ns, options, sink),
+        };
+        drop(paused);
+        match result {
+            Ok(true) => {
+                self.failures = 0;
+                Sampled::Alive
+            }
+            Err(ReadError::Gone { .. }) => Sampled::Gone,
+            Ok(false) | Err(_) => {
+                sink.totals.failed += 1;
+                self.failures += 1;
+                if self.failures.is_multiple_of(REOPEN_AFTER_FAILURES) {
+                    self.reopen(now_ns, sink)
+                } else {
+                    Sampled::Alive
+                }
+            }
+        }
+    }
+
+    /// After `exec` everything lies elsewhere, and it may be another interpreter or none.
+    fn reopen(&mut self, now_ns: u64, sink: &mut Sink) -> Sampled {
+        if !self.memory.is_running() {
+            return Sampled::Gone;
+        }
+        match Self::attach(self.pid(), now_ns, sink) {
+            Ok(anew) => {
+                self.finish(now_ns, sink);
+                sink.end_process(self.id, now_ns);
+                *self = anew;
+                Sampled::Alive
+            }
+            Err(TargetIssue::NotReady) => Sampled::Alive,
+            Err(_) => Sampled::Gone,
+        }
+    }
+
+    /// False if there is no thread at all, as after `exec` into a program whose memory lies at the same addresses.
+    fn sample_python(&mut self, now_ns: u64, options: Options, sink: &mut Sink) -> Result<bool, ReadError> {
+        let Reader::Python(interpreter) = &mut self.reader else { return Ok(false) };
+        let mut readings = std::mem::take(&mut self.readings);
+        readings.clear();
+        let result = interpreter.sample(&self.memory, &mut sink.interner, &mut readings);
+        for reading in &readings {
+            let (thread, activity) = self.thread(reading, sink);
+            let state = state_of(reading, activity);
+            self.store(now_ns, options, sink, reading, thread, state, RequestId(0));
+        }
+        if readings.len() < self.threads.len() {
+            let alive: HashSet<u64> = readings.iter().map(|reading| reading.thread_key).collect();
+            self.threads.retain(|key, _| alive.contains(key));
+        }
+        let any = !readings.is_empty();
+        self.readings = readings;
+        result.map(|()| any)
+    }
+
+    fn sample_php(&mut self, now_ns: u64, options: Options, sink: &mut Sink) -> Result<bool, ReadError> {
+        let Reader::Php(engine) = &mut self.reader else { return Ok(false) };
+        let mut reading = PhpReading::default();
+        let php_options = slip_zend::SampleOptions { now_ns, keep_query: options.keep_query };
+        engine.sample(&self.memory, &mut sink.interner, &php_options, &mut reading)?;
+        let (thread, activity) = self.thread(&reading.stack, sink);
+        let mut state = state_of(&reading.stack, activity);
+        match reading.phase {
+            Phase::Idle => state = state.with(State::IDLE),
+            Phase::Engine => state = state.with(State::ENGINE),
+            Phase::Code => {}
+        }
+        let request = match (reading.stack.outcome, reading.request) {
+            // A torn sample says nothing certain about the request either.
+            (Outcome::Torn, _) => RequestId(0),
+            (_, Some(facts)) => self.follow_request(facts, now_ns, sink),
+            (_, None) => {
+                self.close_request(sink);
+                RequestId(0)
+            }
+        };
+        self.store(now_ns, options, sink, &reading.stack, thread, state, request);
+        Ok(true)
+    }
+
+    /// Stores one sample, or counts why it is left out.
+    #[allow(clippy::too_many_arguments, reason = "the columns of one sample")]
+    fn store(
+        &mut self,
+        now_ns: u64,
+        options: Options,
+        sink: &mut Sink,
+        reading: &StackReading,
+        thread: ThreadId,
+        state: State,
+        request: RequestId,
+    ) {
+        if reading.outcome == Outcome::Torn {
+            sink.totals.torn += 1;
+            return;
+        }
+        let wanted = match options.mode {
+            Mode::Wall => true,
+            Mode::Cpu => state.has(State::ON_CPU),
+            Mode::Gil => state.has(State::HAS_GIL),
+        };
+        if !wanted {
+            sink.totals.filtered += 1;
+            return;
+        }
+        if reading.outcome == Outcome::Repaired {
+            sink.totals.repaired += 1;
+        }
+        sink.push(Sample { time_ns: now_ns, thread, stack: reading.stack, state, request });
+    }
+
+    /// The number of a thread, and whether it runs.
+    fn thread(&mut self, reading: &StackReading, sink: &mut Sink) -> (ThreadId, Activity) {
+        let pid = self.pid();
+        if let Some(thread) = self.threads.get_mut(&reading.thread_key) {
+            if thread.known.name != reading.name && reading.name.0 != 0 {
+                thread.known.name = reading.name;
+                sink.update_thread(thread.known);
+            }
+            let activity = thread.activity.as_ref().map_or(Activity::Unknown, ActivityReader::read);
+            return (thread.known.id, activity);
+        }
+        let tid = self.host_tid(reading.native_tid);
+        let name = if reading.name.0 == 0 { comm(pid, tid, &mut sink.interner) } else { reading.name };
+        let mut known =
+            Thread { process: self.id, tid, interpreter: reading.interpreter, name, ..Thread::default() };
+        known.id = sink.add_thread(known);
+        let activity = ActivityReader::open(pid, tid).ok();
+        let now = activity.as_ref().map_or(Activity::Unknown, ActivityReader::read);
+        self.threads.insert(reading.thread_key, WatchedThread { known, activity });
+        (known.id, now)
+    }
+
+    /// The host's number of a thread that the target numbers `native_tid`.
+    fn host_tid(&self, native_tid: u64) -> u32 {
+        let pid = self.pid();
+        let native = u32::try_from(native_tid).unwrap_or(0);
+        let tids = threads_of(pid);
+        if !self.in_namespace {
+            // A child of `fork` may still carry its parent's number; with one thread there is no doubt.
+            return if native == 0 || tids == [pid] { pid } else { native };
+        }
+        let inner = |tid: &u32| {
+            let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).ok()?;
+            let line = text.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+            line.split_whitespace().last()?.parse::<u32>().ok()
+        };
+        tids.iter().find(|tid| inner(tid) == Some(native)).copied().unwrap_or(pid)
+    }
+
+    fn follow_request(&mut self, facts: RequestFacts, now_ns: u64, sink: &mut Sink) -> RequestId {
+        if self.request.is_some() && self.request_key != facts.key {
+            self.close_request(sink);
+        }
+        self.request_key = facts.key;
+        let id = self.id;
+        let request = self.request.get_or_insert_with(|| Request {
+            id: sink.next_request(),
+            process: id,
+            first_ns: now_ns,
+            ..Request::default()
+        });
+        // The engine fills these in one after the other while the request starts.
+        for (known, seen) in [
+            (&mut request.method, facts.method),
+            (&mut request.uri, facts.uri),
+            (&mut request.script, facts.script),
+        ] {
+            if seen.0 != 0 {
+                *known = seen;
+            }
+        }
+        request.started_unix_ns = request.started_unix_ns.max(facts.started_unix_ns);
+        request.last_ns = now_ns;
+        request.samples += 1;
+        request.peak_memory_bytes = request.peak_memory_bytes.max(facts.memory_bytes);
+        request.id
+    }
+
+    fn close_request(&mut self, sink: &mut Sink) {
+        if let Some(request) = self.request.take() {
+            sink.push_request(request);
+        }
+    }
+}
+
+/// Finds the interpreter of a process.
+fn find_reader(memory: &LiveProcess) -> Result<(Reader, Language, String), TargetIssue> {
+    match slip_cpython::detect(memory) {
+        Ok(Some(version)) => {
+            let interpreter = Interpreter::attach(memory).map_err(python_issue)?;
+            return Ok((Reader::Python(Box::new(interpreter)), Language::Python, version.to_string()));
+        }
+        Ok(None) => {}
+        Err(error) => return Err(python_issue(error)),
+    }
+    match slip_zend::detect(memory) {
+        Ok(Some(version)) => {
+            let engine = Engine::attach(memory).map_err(php_issue)?;
+            Ok((Reader::Php(Box::new(engine)), Language::Php, version.to_string()))
+        }
+        Ok(None) => {
+            Err(TargetIssue::NotAnInterpreter { program: memory.program().to_string_lossy().into_owned() })
+        }
+        Err(error) => Err(php_issue(error)),
+    }
+}
+
+fn python_issue(error: slip_cpython::AttachError) -> TargetIssue {
+    match error {
+        slip_cpython::AttachError::NotReady => TargetIssue::NotReady,
+        other => TargetIssue::Unsupported { reason: other.to_string() },
+    }
+}
+
+fn php_issue(error: slip_zend::AttachError) -> TargetIssue {
+    match error {
+        slip_zend::AttachError::NotReady => TargetIssue::NotReady,
+        other => TargetIssue::Unsupported { reason: other.to_string() },
+    }
+}
+
+fn issue_of(error: OpenError) -> TargetIssue {
+    match error {
+        OpenError::Denied { reason, hint, .. } => TargetIssue::Denied { reason, hint },
+        OpenError::NoMemory { comm, .. } => TargetIssue::NotAnInterpreter { program: comm },
+        _ => TargetIssue::NotFound,
+    }
+}
+
+fn state_of(reading: &StackReading, activity: Activity) -> State {
+    let mut state = match activity {
+        Activity::Running => State::ON_CPU,
+        Activity::Blocked => State::default(),
+        Activity::Unknown => State::CPU_UNKNOWN,
+    };
+    if reading.gil == Gil::Holds {
+        state = state.with(State::HAS_GIL);
+    }
+    if reading.truncated {
+        state = state.with(State::TRUNCATED);
+    }
+    if reading.outcome == Outcome::Repaired {
+        state = state.with(State::REPAIRED);
+    }
+    state
+}
+
+fn innermost(pid: u32, key: &str) -> Option<u32> {
+    status_value(pid, key)?.split_whitespace().last()?.parse().ok()
+}
+
+fn comm(pid: u32, tid: u32, interner: &mut Interner) -> slip_model::StringId {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default();
+    interner.string(text.trim_end())
+}
+
+/// What to call a process: a title that it gave itself, or its program and script. Further arguments may hold secrets.
+fn title(pid: u32) -> String {
+    let arguments = command_line(pid);
+    let Some((program, rest)) = arguments.split_first() else {
+        return process_stat(pid).map_or_else(String::new, |stat| stat.comm);
+    };
+    // A title set by the program is one argument with spaces.
+    if program.contains(' ') || program.contains(": ") {
+        return program.clone();
+    }
+    let name = |path: &str| {
+        Path::new(path)
+            .file_name()
+            .map_or_else(|| path.to_owned(), |name| name.to_string_lossy().into_owned())
+    };
+    let mut title = name(program);
+    let mut rest = rest.iter();
+    while let Some(argument) = rest.next() {
+        match argument.as_str() {
+            "-m" => {
+                if let Some(module) = rest.next() {
+                    title.push_str(" -m ");
+                    title.push_str(module);
+                }
+                break;
+            }
+            "-c" | "-r" => {
+                title.push(' ');
+                title.push_str(argument);
+                break;
+            }
+            "-d" | "-X" | "-W" => {
+                rest.next();
+            }
+            option if option.starts_with('-') => {}
+            script => {
+                title.push(' ');
+                title.push_str(&name(script));
+                break;
+            }
+        }
+    }
+    title
+}

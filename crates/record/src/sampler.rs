@@ -1,0 +1,58 @@
+//! What every sampler offers: the one that reads from outside, and one that is called by the kernel.
+
+use slip_model::Language;
+
+use crate::Sink;
+
+/// Why a process cannot be sampled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TargetIssue {
+    /// There is no such process.
+    NotFound,
+    /// The kernel refuses; reason and remedy.
+    Denied {
+        /// What stands in the way, one sentence.
+        reason: String,
+        /// What the user can do.
+        hint: String,
+    },
+    /// It runs no interpreter that we know.
+    NotAnInterpreter {
+        /// Its program.
+        program: String,
+    },
+    /// Its interpreter is one that we cannot read, with the reason and the versions that we can.
+    Unsupported {
+        /// One sentence.
+        reason: String,
+    },
+    /// Its interpreter has not started yet.
+    NotReady,
+}
+
+/// Takes samples of processes and puts them into a [`Sink`].
+pub trait Sampler {
+    /// Short name, written into every recording.
+    fn name(&self) -> &'static str;
+
+    /// What this sampler cannot see, one sentence each.
+    fn cannot_see(&self) -> Vec<String>;
+
+    /// Begins to sample process `pid`, as this host numbers it.
+    ///
+    /// # Errors
+    ///
+    /// The reason why it cannot be sampled (now); the process is then not among those sampled.
+    fn add(&mut self, pid: u32, now_ns: u64, sink: &mut Sink) -> Result<Language, TargetIssue>;
+
+    /// Processes that are sampled.
+    fn pids(&self) -> Vec<u32>;
+
+    /// Takes one sample of everything, at `now_ns` since the begin of the recording.
+    ///
+    /// Returns the processes that turn out to be gone: they are no longer sampled.
+    fn sample(&mut self, now_ns: u64, sink: &mut Sink) -> Vec<u32>;
+
+    /// The recording ends: requests that are still open are closed.
+    fn finish(&mut self, now_ns: u64, sink: &mut Sink);
+}

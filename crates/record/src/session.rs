@@ -1,0 +1,312 @@
+//! One recording from begin to end: schedule, targets, sampler, and the file in a thread of its own.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use slip_model::{Batch, Language, RecordingInfo, Totals};
+use thiserror::Error;
+
+use crate::file::{FileError, Writer};
+use crate::schedule::{Schedule, monotonic_ns, own_cpu_ns};
+use crate::target::{TargetError, TargetSet};
+use crate::{Sampler, Sink, TargetIssue};
+
+/// Samples reach the file at least this often: what a crash can lose.
+const FLUSH_INTERVAL_NS: u64 = 500_000_000;
+
+/// Processes that come and go are looked for this often.
+const REFRESH_INTERVAL_NS: u64 = 250_000_000;
+
+/// The first seconds decide what a started command is.
+const EARLY_NS: u64 = 3_000_000_000;
+
+/// A process that is no interpreter may become one by `exec`; it is asked again, first after this time, then after
+/// twice as long each time.
+const FIRST_RETRY_NS: u64 = 2_000_000;
+const MAX_RETRY_NS: u64 = 1_000_000_000;
+
+/// Flushes that may wait for the disk before sampling has to.
+const MAX_WAITING_FLUSHES: usize = 4;
+
+/// What a session is to do.
+#[derive(Clone, Debug)]
+pub struct SessionOptions {
+    /// Time between two samples.
+    pub interval_ns: u64,
+    /// How long; `None` until the targets end or the user stops it.
+    pub duration_ns: Option<u64>,
+    /// A process that we started: while it runs, an interpreter may still appear.
+    pub waits_for_interpreter: bool,
+}
+
+/// How a session ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// The time asked for has passed.
+    Duration,
+    /// Every target has ended.
+    TargetsGone,
+    /// The user stopped it.
+    Stopped,
+}
+
+/// Why a session could not go on. What was recorded before is in the file.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum SessionError {
+    /// The target was not found.
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    /// A process cannot be sampled.
+    #[error("process {pid} cannot be sampled")]
+    Issue {
+        /// The process.
+        pid: u32,
+        /// Why.
+        issue: TargetIssue,
+    },
+    /// The file cannot be written.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+/// What is going on, for a progress display.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    /// Time since the begin.
+    pub elapsed_ns: u64,
+    /// Processes sampled now.
+    pub processes: usize,
+    /// Counters so far.
+    pub totals: Totals,
+}
+
+/// A recording session.
+pub struct Session<'a> {
+    options: SessionOptions,
+    targets: TargetSet,
+    sampler: &'a mut dyn Sampler,
+    sink: Sink,
+    /// Processes that cannot be sampled yet, when to ask again and after what time then.
+    waiting: BTreeMap<u32, (u64, u64)>,
+    /// The last reason why a process of a tree was left out.
+    left_out: Vec<(u32, TargetIssue)>,
+}
+
+impl std::fmt::Debug for Session<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session").field("options", &self.options).field("targets", &self.targets).finish()
+    }
+}
+
+impl<'a> Session<'a> {
+    /// A session that samples `targets`.
+    pub fn new(options: SessionOptions, targets: TargetSet, sampler: &'a mut dyn Sampler) -> Self {
+        Self { options, targets, sampler, sink: Sink::new(), waiting: BTreeMap::new(), left_out: Vec::new() }
+    }
+
+    /// Finds the processes and their interpreters, before anything is written.
+    ///
+    /// # Errors
+    ///
+    /// [`SessionError::Issue`] if a process that was named cannot be sampled, or none of a tree or pool can.
+    pub fn prepare(&mut self) -> Result<(), SessionError> {
+        self.refresh(0);
+        if let Some((pid, issue)) =
+            self.left_out.iter().find(|(pid, _)| self.targets.is_explicit(*pid)).cloned()
+            && !self.options.waits_for_interpreter
+        {
+            return Err(SessionError::Issue { pid, issue });
+        }
+        if self.sampler.pids().is_empty() && !self.options.waits_for_interpreter {
+            if let Some((pid, issue)) = self.left_out.first().cloned() {
+                return Err(SessionError::Issue { pid, issue });
+            }
+            if let Some(pid) = self.waiting.keys().next() {
+                return Err(SessionError::Issue { pid: *pid, issue: TargetIssue::NotReady });
+            }
+        }
+        Ok(())
+    }
+
+    /// Processes of a tree that could not be sampled, with the reasons.
+    pub fn left_out(&self) -> &[(u32, TargetIssue)] {
+        &self.left_out
+    }
+
+    /// What was collected, for those who need no file.
+    pub fn sink(&mut self) -> &mut Sink {
+        &mut self.sink
+    }
+
+    /// Records into a new file at `path` until the end; `progress` is called about twice a second.
+    ///
+    /// # Errors
+    ///
+    /// [`SessionError::File`]; what was written before stays readable.
+    pub fn record(
+        &mut self,
+        path: &Path,
+        overwrite: bool,
+        info: &RecordingInfo,
+        stop: &AtomicBool,
+        mut progress: impl FnMut(Progress),
+    ) -> Result<(Ending, Totals), SessionError> {
+        let file = FileThread::start(Writer::create(path, info, overwrite)?);
+        let start_ns = monotonic_ns();
+        let cpu_before_ns = own_cpu_ns();
+        self.await_interpreter(start_ns, stop);
+        let mut schedule = Schedule::new(monotonic_ns(), self.options.interval_ns);
+        let (mut next_flush_ns, mut next_refresh_ns) = (FLUSH_INTERVAL_NS, 0);
+        let ending = loop {
+            if stop.load(Ordering::Relaxed) {
+                break Ending::Stopped;
+            }
+            let Some(tick) = schedule.wait() else { continue };
+            let now_ns = tick.now_ns - start_ns;
+            self.sink.totals.ticks_planned += 1 + tick.missed;
+            if self.options.duration_ns.is_some_and(|duration| now_ns > duration) {
+                self.sink.totals.ticks_planned -= 1 + tick.missed;
+                break Ending::Duration;
+            }
+            if now_ns >= next_refresh_ns {
+                next_refresh_ns = now_ns + REFRESH_INTERVAL_NS;
+                self.refresh(now_ns);
+            }
+            self.sampler.sample(now_ns, &mut self.sink);
+            self.sink.totals.ticks_taken += 1;
+            if self.sampler.pids().is_empty() && self.nothing_more_can_come() {
+                break Ending::TargetsGone;
+            }
+            if now_ns >= next_flush_ns {
+                next_flush_ns = now_ns + FLUSH_INTERVAL_NS;
+                self.note_time(start_ns, cpu_before_ns);
+                if !file.offer(self.sink.take_batch()) {
+                    break Ending::Stopped;
+                }
+                progress(Progress {
+                    elapsed_ns: now_ns,
+                    processes: self.sampler.pids().len(),
+                    totals: self.sink.totals,
+                });
+            }
+        };
+        let now_ns = monotonic_ns() - start_ns;
+        self.sampler.finish(now_ns, &mut self.sink);
+        self.note_time(start_ns, cpu_before_ns);
+        let totals = Totals { complete: true, ..self.sink.totals };
+        file.finish(self.sink.take_batch(), totals)?;
+        Ok((ending, totals))
+    }
+
+    fn note_time(&mut self, start_ns: u64, cpu_before_ns: u64) {
+        self.sink.totals.duration_ns = monotonic_ns() - start_ns;
+        self.sink.totals.own_cpu_ns = own_cpu_ns() - cpu_before_ns;
+    }
+
+    fn nothing_more_can_come(&mut self) -> bool {
+        if self.targets.may_grow() {
+            return false;
+        }
+        // A process that is still about to become an interpreter.
+        let change = self.targets.refresh();
+        for pid in change.ended {
+            self.waiting.remove(&pid);
+        }
+        change.started.is_empty() && (self.waiting.is_empty() || !self.options.waits_for_interpreter)
+    }
+
+    /// Looks for processes that came and went.
+    fn refresh(&mut self, now_ns: u64) {
+        let change = self.targets.refresh();
+        for pid in change.ended {
+            self.waiting.remove(&pid);
+        }
+        for pid in change.started {
+            self.waiting.insert(pid, (now_ns, FIRST_RETRY_NS));
+        }
+        let due: Vec<u32> =
+            self.waiting.iter().filter(|(_, (when, _))| *when <= now_ns).map(|(pid, _)| *pid).collect();
+        let sampled = self.sampler.pids();
+        for pid in due {
+            if sampled.contains(&pid) {
+                self.waiting.remove(&pid);
+                continue;
+            }
+            match self.sampler.add(pid, now_ns, &mut self.sink) {
+                Ok(Language::Python | Language::Php) => {
+                    self.waiting.remove(&pid);
+                    self.left_out.retain(|(other, _)| *other != pid);
+                }
+                Err(TargetIssue::NotFound) => {
+                    self.waiting.remove(&pid);
+                }
+                Err(issue) => {
+                    if issue != TargetIssue::NotReady {
+                        self.left_out.retain(|(other, _)| *other != pid);
+                        self.left_out.push((pid, issue));
+                    }
+                    if let Some((when, delay)) = self.waiting.get_mut(&pid) {
+                        *when = now_ns + *delay;
+                        *delay = (*delay * 2).min(MAX_RETRY_NS);
+                    }
+                }
+            }
+        }
+    }
+
+    /// A command that was just started becomes an interpreter at some moment: look closely, so as not to miss its begin.
+    fn await_interpreter(&mut self, start_ns: u64, stop: &AtomicBool) {
+        while self.options.waits_for_interpreter
+            && self.sampler.pids().is_empty()
+            && !stop.load(Ordering::Relaxed)
+        {
+            let now_ns = monotonic_ns() - start_ns;
+            if now_ns > EARLY_NS {
+                return;
+            }
+            self.refresh(now_ns);
+            std::thread::sleep(Duration::from_nanos(FIRST_RETRY_NS));
+        }
+    }
+}
+
+/// Writes batches in a thread of its own: a slow disk must not delay samples.
+struct FileThread {
+    sender: SyncSender<Batch>,
+    thread: JoinHandle<Result<Writer, FileError>>,
+}
+
+impl FileThread {
+    fn start(mut writer: Writer) -> Self {
+        let (sender, batches) = sync_channel::<Batch>(MAX_WAITING_FLUSHES);
+        let thread = std::thread::spawn(move || {
+            for batch in batches {
+                writer.append(&batch)?;
+            }
+            Ok(writer)
+        });
+        Self { sender, thread }
+    }
+
+    /// Hands over a batch. If several wait for the disk already, this waits too: samples are then missed, and counted.
+    ///
+    /// False if writing has failed; [`FileThread::finish`] has the reason.
+    fn offer(&self, batch: Batch) -> bool {
+        self.sender.send(batch).is_ok()
+    }
+
+    fn finish(self, last: Batch, totals: Totals) -> Result<(), SessionError> {
+        // If this fails the thread has ended with an error, which is what counts.
+        let _ = self.sender.send(last);
+        drop(self.sender);
+        match self.thread.join() {
+            Ok(result) => Ok(result?.finish(totals)?),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Where samplers put what they see: numbers for processes, threads and requests, and what is new since the last flush.
+
+use slip_model::{
+    Batch, Interner, Process, ProcessId, Request, RequestId, Sample, SampleBlock, Thread, ThreadId, Totals,
+};
+
+/// Collects one recording.
+#[derive(Debug, Default)]
+pub struct Sink {
+    /// Strings, frames and stacks.
+    pub interner: Interner,
+    /// Counters; the session fills in those about time.
+    pub totals: Totals,
+    processes: Vec<Process>,
+    threads: Vec<Thread>,
+    changed_processes: Vec<ProcessId>,
+    changed_threads: Vec<ThreadId>,
+    samples: SampleBlock,
+    requests: Vec<Request>,
+    last_request: u32,
+}
+
+impl Sink {
+    /// An empty sink.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a process; its `id` is given here.
+    pub fn add_process(&mut self, mut process: Process) -> ProcessId {
+        let id = ProcessId(u32::try_from(self.processes.len()).unwrap_or(u32::MAX));
+        process.id = id;
+        self.processes.push(process);
+        self.changed_processes.push(id);
+        id
+    }
+
+    /// Notes the end of a process.
+    pub fn end_process(&mut self, id: ProcessId, now_ns: u64) {
+        if let Some(process) = self.processes.get_mut(id.0 as usize) {
+            process.ended_ns = now_ns;
+            self.changed_processes.push(id);
+        }
+    }
+
+    /// Adds a thread; its `id` is given here.
+    pub fn add_thread(&mut self, mut thread: Thread) -> ThreadId {
+        let id = ThreadId(u32::try_from(self.threads.len()).unwrap_or(u32::MAX));
+        thread.id = id;
+        self.threads.push(thread);
+        self.changed_threads.push(id);
+        id
+    }
+
+    /// Changes what is known of a thread.
+    pub fn update_thread(&mut self, thread: Thread) {
+        if let Some(known) = self.threads.get_mut(thread.id.0 as usize) {
+            *known = thread;
+            self.changed_threads.push(thread.id);
+        }
+    }
+
+    /// Adds a sample.
+    pub fn push(&mut self, sample: Sample) {
+        self.totals.samples += 1;
+        self.samples.push(sample);
+    }
+
+    /// A number for a new request.
+    pub fn next_request(&mut self) -> RequestId {
+        self.last_request += 1;
+        RequestId(self.last_request)
+    }
+
+    /// Adds a request that has ended.
+    pub fn push_request(&mut self, request: Request) {
+        self.requests.push(request);
+    }
+
+    /// Processes so far.
+    pub fn processes(&self) -> &[Process] {
+        &self.processes
+    }
+
+    /// Threads so far.
+    pub fn threads(&self) -> &[Thread] {
+        &self.threads
+    }
+
+    /// Samples since the last flush.
+    pub fn samples(&self) -> &SampleBlock {
+        &self.samples
+    }
+
+    /// Takes what is new since the last call.
+    pub fn take_batch(&mut self) -> Batch {
+        let mut processes = std::mem::take(&mut self.changed_processes);
+        processes.sort_unstable();
+        processes.dedup();
+        let mut threads = std::mem::take(&mut self.changed_threads);
+        threads.sort_unstable();
+        threads.dedup();
+        Batch {
+            interned: self.interner.take_delta(),
+            processes: processes.into_iter().map(|id| self.processes[id.0 as usize].clone()).collect(),
+            threads: threads.into_iter().map(|id| self.threads[id.0 as usize]).collect(),
+            samples: std::mem::take(&mut self.samples),
+            requests: std::mem::take(&mut self.requests),
+            totals: self.totals,
+        }
+    }
+}

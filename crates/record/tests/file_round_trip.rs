@@ -1,0 +1,285 @@
+//! What is written to a recording file is what is read from it.
+#![allow(clippy::unwrap_used, reason = "test code")]
+
+mod file_support;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use file_support::{FLUSH_SAMPLES, Source, check_samples, child, child_path, info};
+use proptest::prelude::*;
+use slip_model::{
+    Batch, Frame, FrameKind, Interner, Process, ProcessId, Request, RequestId, Sample, SampleBlock, StackId,
+    State, StringId, Thread, ThreadId, Totals,
+};
+use slip_record::file::{FileError, Writer, block, load};
+
+#[test]
+fn an_hour_of_flushes_comes_back_in_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.slip");
+    let mut source = Source::default();
+    let mut writer = Writer::create(&path, &info(), false).unwrap();
+    let mut requests = Vec::new();
+    for _ in 0..500 {
+        let batch = source.batch(FLUSH_SAMPLES);
+        requests.extend_from_slice(&batch.requests);
+        writer.append(&batch).unwrap();
+    }
+    let totals = Totals { filtered: 3, own_cpu_ns: 7, ..source.totals() };
+    writer.finish(totals).unwrap();
+    let loaded = load(&path).unwrap();
+    assert_eq!(loaded.warnings, [""; 0]);
+    assert!(loaded.being_written, "the writer still holds its lock");
+    let recording = loaded.recording;
+    assert_eq!(check_samples(&recording), 500 * FLUSH_SAMPLES);
+    assert_eq!(recording.requests, requests);
+    assert_eq!(recording.info, info());
+    assert_eq!(recording.totals, Totals { complete: true, ..totals });
+    assert!(recording.blocks.len() < 10, "{} blocks: small ones are packed", recording.blocks.len());
+    drop(writer);
+    assert!(!load(&path).unwrap().being_written);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "one file, no journal");
+}
+
+#[test]
+fn a_batch_larger_than_a_block_is_cut() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.slip");
+    let mut source = Source::default();
+    let mut writer = Writer::create(&path, &info(), false).unwrap();
+    for count in [400, 300_000, 0, 1, 70_000] {
+        writer.append(&source.batch(count)).unwrap();
+    }
+    writer.finish(source.totals()).unwrap();
+    assert_eq!(check_samples(&load(&path).unwrap().recording), source.samples);
+}
+
+#[test]
+fn the_file_is_private_and_says_what_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.slip");
+    let writer = Writer::create(&path, &info(), false).unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(&fs::read(&path).unwrap()[68..72], b"SLIP");
+    drop(writer);
+}
+
+#[test]
+fn overwriting_has_to_be_asked_for_and_spares_other_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.slip");
+    let mut source = Source::default();
+    let mut writer = Writer::create(&path, &info(), false).unwrap();
+    writer.append(&source.batch(FLUSH_SAMPLES)).unwrap();
+    assert!(matches!(Writer::create(&path, &info(), false), Err(FileError::Exists { .. })));
+    assert!(matches!(Writer::create(&path, &info(), true), Err(FileError::Busy { .. })));
+    drop(writer);
+    // The journal of an old, killed recording must not be taken for one of the new file.
+    fs::write(folder.path().join("a.slip-journal"), b"old").unwrap();
+    drop(Writer::create(&path, &info(), true).unwrap());
+    assert_eq!(load(&path).unwrap().recording.totals.samples, 0);
+
+    let other = folder.path().join("notes.txt");
+    fs::write(&other, "mine").unwrap();
+    assert!(matches!(Writer::create(&other, &info(), true), Err(FileError::NotASlipFile { .. })));
+    assert_eq!(fs::read(&other).unwrap(), b"mine");
+    assert!(matches!(Writer::create(folder.path(), &info(), true), Err(FileError::NotASlipFile { .. })));
+    let missing = folder.path().join("no/such/a.slip");
+    let error = Writer::create(&missing, &info(), false).unwrap_err();
+    assert!(matches!(&error, FileError::NotFound { path } if path.ends_with("no/such")), "{error}");
+}
+
+#[test]
+fn a_batch_that_was_left_out_is_noticed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.slip");
+    let mut source = Source::default();
+    let mut writer = Writer::create(&path, &info(), false).unwrap();
+    let first = source.batch(FLUSH_SAMPLES);
+    let mut interner = Interner::new();
+    interner.apply(&first.interned);
+    interner.string("only in the second batch");
+    let second = Batch { interned: interner.take_delta(), ..Batch::default() };
+    let error = writer.append(&second).unwrap_err();
+    assert!(matches!(error, FileError::OutOfOrder { .. }), "{error}");
+    writer.append(&first).unwrap();
+    writer.append(&second).unwrap();
+    assert_eq!(check_samples(&load(&path).unwrap().recording), FLUSH_SAMPLES);
+}
+
+#[test]
+fn readers_see_whole_flushes_while_it_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.slip");
+    let mut source = Source::default();
+    let mut writer = Writer::create(&path, &info(), false).unwrap();
+    writer.append(&source.batch(FLUSH_SAMPLES)).unwrap();
+    // In processes of their own: POSIX locks do not keep threads of one process apart.
+    let readers: Vec<_> = (0..2).map(|_| child("child_reads_for_a_while", &path).spawn().unwrap()).collect();
+    let mut retries = 0;
+    for _ in 0..250 {
+        std::thread::sleep(std::time::Duration::from_millis(4));
+        let batch = source.batch(FLUSH_SAMPLES);
+        while let Err(error) = writer.append(&batch) {
+            assert!(matches!(error, FileError::Busy { .. }), "{error}");
+            retries += 1;
+            assert!(retries < 1_000, "readers never let go");
+        }
+    }
+    for mut reader in readers {
+        assert!(reader.wait().unwrap().success());
+    }
+    assert_eq!(check_samples(&load(&path).unwrap().recording), source.samples);
+}
+
+#[test]
+fn child_reads_for_a_while() {
+    let Some(path) = child_path() else { return };
+    let mut seen = 0;
+    for _ in 0..30 {
+        let loaded = load(&path).unwrap();
+        assert!(loaded.being_written);
+        assert!(loaded.warnings[0].contains("still running"), "{:?}", loaded.warnings);
+        let count = check_samples(&loaded.recording);
+        assert_eq!(count % FLUSH_SAMPLES, 0);
+        assert_eq!(count, loaded.recording.totals.samples);
+        assert!(count >= seen);
+        seen = count;
+    }
+}
+
+/// Time, thread, frames, state, request: any numbers, as long as the ids point to something.
+type AnySample = (u64, u32, Vec<u8>, u8, u32);
+/// Samples, requests, and strings that nothing points to.
+type AnyBatch = (Vec<AnySample>, Vec<Request>, Vec<String>);
+
+fn any_sample() -> impl Strategy<Value = AnySample> {
+    (any::<u64>(), 0..6_u32, prop::collection::vec(any::<u8>(), 0..5), any::<u8>(), any::<u32>())
+}
+
+fn any_request() -> impl Strategy<Value = Request> {
+    let numbers =
+        (any::<u32>(), 0..3_u32, any::<u64>(), any::<u64>(), any::<u64>(), any::<u32>(), any::<u64>());
+    numbers.prop_map(|(id, process, started_unix_ns, first_ns, last_ns, samples, peak_memory_bytes)| {
+        Request {
+            id: RequestId(id),
+            process: ProcessId(process),
+            started_unix_ns: started_unix_ns % (1 << 62),
+            first_ns: first_ns % (1 << 62),
+            last_ns,
+            samples,
+            peak_memory_bytes,
+            ..Request::default()
+        }
+    })
+}
+
+fn batches() -> impl Strategy<Value = Vec<AnyBatch>> {
+    prop::collection::vec(
+        (
+            prop::collection::vec(any_sample(), 0..80),
+            prop::collection::vec(any_request(), 0..8),
+            prop::collection::vec(".{0,12}", 0..4),
+        ),
+        0..6,
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn anything_comes_back(input in batches(), interval_ns in any::<u64>(), target in ".*") {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.slip");
+        let info = slip_model::RecordingInfo { interval_ns, target, mode: slip_model::Mode::Gil, ..info() };
+        let mut writer = Writer::create(&path, &info, false).unwrap();
+        let mut interner = Interner::new();
+        let mut samples = SampleBlock::default();
+        let mut requests = Vec::new();
+        let mut processes = Vec::new();
+        let mut threads = Vec::new();
+        for (given, mut given_requests, texts) in input {
+            let mut batch = Batch::default();
+            for text in &texts {
+                interner.string(text);
+            }
+            let string = |at: u32, interner: &Interner| StringId(at % interner.sizes().0 as u32);
+            for (time_ns, thread, frames, state, request) in given {
+                let mut stack = StackId(0);
+                for byte in frames {
+                    let (name, file) = (string(byte.into(), &interner), string(u32::from(byte) / 3, &interner));
+                    let kind = FrameKind::from_number(byte % 4).unwrap();
+                    let frame = interner.frame(Frame { kind, name, file, first_line: u32::MAX, line: byte.into() });
+                    stack = interner.push(stack, frame);
+                }
+                let (state, request) = (State(state), RequestId(request));
+                let sample = Sample { time_ns, thread: ThreadId(thread), stack, state, request };
+                batch.samples.push(sample);
+                samples.push(sample);
+            }
+            for request in &mut given_requests {
+                request.uri = string(request.id.0, &interner);
+            }
+            if processes.is_empty() {
+                for id in 0..3 {
+                    processes.push(Process { id: ProcessId(id), title: texts.concat(), ..Process::default() });
+                }
+                for id in 0..6 {
+                    let process = ProcessId(id % 3);
+                    threads.push(Thread { id: ThreadId(id), process, interpreter: u64::MAX, ..Thread::default() });
+                }
+                batch.processes.clone_from(&processes);
+                batch.threads.clone_from(&threads);
+            }
+            requests.extend_from_slice(&given_requests);
+            batch.requests = given_requests;
+            batch.interned = interner.take_delta();
+            batch.totals = Totals { samples: samples.len() as u64, own_cpu_ns: u64::MAX, ..Totals::default() };
+            writer.append(&batch).unwrap();
+        }
+        let totals = Totals { samples: samples.len() as u64, ..Totals::default() };
+        writer.finish(totals).unwrap();
+        let loaded = load(&path).unwrap();
+        prop_assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
+        let recording = loaded.recording;
+        prop_assert_eq!(recording.samples().collect::<Vec<_>>(), samples.iter().collect::<Vec<_>>());
+        prop_assert_eq!(recording.requests, requests);
+        prop_assert_eq!(recording.info, info);
+        prop_assert_eq!((recording.processes, recording.threads), (processes, threads));
+        prop_assert_eq!(everything(&recording.interner), everything(&interner));
+    }
+
+    #[test]
+    fn any_block_comes_back(
+        samples in prop::collection::vec((any::<u64>(), any::<u32>(), any::<u32>(), any::<u8>(), any::<u32>()), 0..300),
+        requests in prop::collection::vec(any_request(), 0..50),
+    ) {
+        let mut block = SampleBlock::default();
+        for (time_ns, thread, stack, state, request) in samples {
+            let (thread, stack) = (ThreadId(thread), StackId(stack));
+            block.push(Sample { time_ns, thread, stack, state: State(state), request: RequestId(request) });
+        }
+        let bytes = block::encode(&block, &requests, None);
+        prop_assert_eq!(block::decode(&bytes).unwrap(), (block, requests));
+    }
+
+    #[test]
+    fn no_bytes_make_the_block_decoder_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+        let _ = block::decode_body(&bytes);
+    }
+}
+
+/// Everything that an interner holds.
+fn everything(interner: &Interner) -> slip_model::InternerDelta {
+    let (strings, frames, stacks) = interner.sizes();
+    slip_model::InternerDelta {
+        first_string: 1,
+        strings: (1..strings).map(|at| interner.text(StringId(at as u32)).into()).collect(),
+        first_frame: 0,
+        frames: (0..frames).map(|at| interner.frame_at(slip_model::FrameId(at as u32))).collect(),
+        first_stack: 1,
+        stacks: (1..stacks).map(|at| interner.node(StackId(at as u32)).unwrap()).collect(),
+    }
+}

@@ -1,0 +1,154 @@
+//! A recording whose every sample is known from its number, so that any part of it can be checked.
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+#![allow(clippy::unwrap_used, reason = "test code")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use slip_model::{
+    Batch, Frame, FrameKind, Interner, Process, ProcessId, Recording, RecordingInfo, Request, RequestId,
+    Sample, StackId, State, Thread, ThreadId, Totals,
+};
+
+/// Time between two samples of a thread.
+pub(crate) const INTERVAL_NS: u64 = 10_101_010;
+/// Threads that are sampled.
+pub(crate) const THREADS: u32 = 8;
+/// Samples of one flush: half a second of eight threads at 99 Hz.
+pub(crate) const FLUSH_SAMPLES: u64 = 396;
+
+/// What the made-up recording says about itself.
+pub(crate) fn info() -> RecordingInfo {
+    RecordingInfo {
+        tool: "slip test".into(),
+        started_unix_ns: 1_795_000_000_000_000_000,
+        interval_ns: INTERVAL_NS,
+        target: "--fpm www".into(),
+        sampler: "outside".into(),
+        cannot_see: vec!["native frames".into(), "what the kernel does".into()],
+        host: "6.1 x86_64".into(),
+        ..RecordingInfo::default()
+    }
+}
+
+/// The sample of this number; stacks are numbered up to 500.
+pub(crate) fn sample(number: u64) -> Sample {
+    let noise = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+    let thread = number % u64::from(THREADS);
+    let state = if number.is_multiple_of(5) { State::IDLE } else { State::ON_CPU };
+    let idle = state.has(State::IDLE);
+    Sample {
+        time_ns: number / u64::from(THREADS) * INTERVAL_NS + thread * 10_000 + noise % 9_000,
+        thread: ThreadId(thread as u32),
+        stack: StackId(if idle { 0 } else { 1 + (noise % 500) as u32 }),
+        state,
+        request: RequestId(if idle { 0 } else { 1 + (number / 40) as u32 }),
+    }
+}
+
+/// Hands out the batches of the recording one after the other.
+#[derive(Default)]
+pub(crate) struct Source {
+    interner: Interner,
+    pub(crate) samples: u64,
+}
+
+impl Source {
+    /// The next `count` samples, and a request for each forty of them.
+    pub(crate) fn batch(&mut self, count: u64) -> Batch {
+        let mut batch = Batch::default();
+        if self.samples == 0 {
+            self.introduce(&mut batch);
+        }
+        for number in self.samples..self.samples + count {
+            batch.samples.push(sample(number));
+            if number % 40 == 39 {
+                batch.requests.push(request(&mut self.interner, 1 + (number / 40) as u32));
+            }
+        }
+        self.samples += count;
+        batch.interned = self.interner.take_delta();
+        batch.totals = self.totals();
+        batch
+    }
+
+    /// The totals so far.
+    pub(crate) fn totals(&self) -> Totals {
+        let ticks = self.samples / u64::from(THREADS);
+        Totals {
+            duration_ns: ticks * INTERVAL_NS,
+            ticks_planned: ticks,
+            ticks_taken: ticks,
+            samples: self.samples,
+            ..Totals::default()
+        }
+    }
+
+    fn introduce(&mut self, batch: &mut Batch) {
+        let mut stack = StackId(0);
+        for at in 0..500 {
+            let name = self.interner.string(&format!("App\\Service{}::run{at}", at % 7));
+            let file = self.interner.string(&format!("/srv/app/src/Service{}.php", at % 7));
+            let frame =
+                self.interner.frame(Frame { kind: FrameKind::Php, name, file, first_line: at, line: at + 3 });
+            stack = self.interner.push(if at.is_multiple_of(20) { StackId(0) } else { stack }, frame);
+            assert_eq!(stack, StackId(at + 1));
+        }
+        let name = self.interner.string("worker");
+        for id in 0..THREADS {
+            batch.processes.push(Process {
+                id: ProcessId(id),
+                pid: 100 + id,
+                ns_pid: 10 + id,
+                title: "php-fpm: pool www".into(),
+                ..Process::default()
+            });
+            let thread =
+                Thread { id: ThreadId(id), process: ProcessId(id), tid: 100 + id, interpreter: 0, name };
+            batch.threads.push(thread);
+        }
+    }
+}
+
+fn request(interner: &mut Interner, id: u32) -> Request {
+    let method = interner.string("GET");
+    let uri = interner.string(&format!("/page/{}", id % 9));
+    let script = interner.string("/srv/app/public/index.php");
+    let first_ns = u64::from(id) * 5 * INTERVAL_NS;
+    Request {
+        id: RequestId(id),
+        process: ProcessId(id % THREADS),
+        method,
+        uri,
+        script,
+        started_unix_ns: 1_795_000_000_000_000_000 + first_ns - 3_000_000,
+        first_ns,
+        last_ns: first_ns + 4 * INTERVAL_NS,
+        samples: 32,
+        peak_memory_bytes: 2_000_000 + u64::from(id) * 8,
+    }
+}
+
+/// Asserts that the samples of `recording` are the first ones of the made-up recording, and returns how many.
+pub(crate) fn check_samples(recording: &Recording) -> u64 {
+    let mut count = 0;
+    for found in recording.samples() {
+        assert_eq!(found, sample(count), "sample {count}");
+        count += 1;
+    }
+    count
+}
+
+/// This test program again, to run only the test `name` with `SLIP_FILE_CHILD` set to `path`. Such tests do nothing
+/// without that variable.
+pub(crate) fn child(name: &str, path: &Path) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", name, "--nocapture", "--test-threads=1"]);
+    command.env("SLIP_FILE_CHILD", path).stdin(Stdio::null());
+    command
+}
+
+/// What [`child`] was told.
+pub(crate) fn child_path() -> Option<PathBuf> {
+    std::env::var_os("SLIP_FILE_CHILD").map(PathBuf::from)
+}

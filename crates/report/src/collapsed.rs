@@ -1,0 +1,67 @@
+//! Collapsed stacks: `root;...;leaf count`, one line per stack, sorted.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use slip_model::Recording;
+
+use crate::Options;
+use crate::fold::{self, FunctionTree, TRUNCATED};
+use crate::text::clean_also;
+
+/// Separates frames.
+const SPECIAL: &[char] = &[';'];
+
+pub(crate) fn render(recording: &Recording, options: &Options) -> String {
+    let interner = &recording.interner;
+    let tree = FunctionTree::new(interner);
+    let labels: Vec<String> =
+        tree.functions.iter().map(|function| fold::function_label(interner, function, SPECIAL)).collect();
+    let (roots, root_of) = roots(recording, options.per_worker);
+    let counts = fold::fold(recording, options.include_idle, |_, mut key| {
+        key.root = root_of[key.root as usize];
+        key.stack = tree.node(key.stack);
+        key
+    });
+    let mut lines: BTreeMap<String, u64> = BTreeMap::new();
+    for (key, count) in counts {
+        let mut line = roots[key.root as usize].clone();
+        let path = tree.path(key.stack);
+        let frames = path.iter().map(|function| labels[*function as usize].as_str());
+        let cut = key.truncated.then_some(TRUNCATED);
+        for part in cut.into_iter().chain(frames).chain(key.leaf_marker()) {
+            line.push(';');
+            line.push_str(part);
+        }
+        // Names that differ only in what has been cleaned away may end up the same.
+        *lines.entry(line).or_default() += count.samples;
+    }
+    let mut text = String::new();
+    for (line, count) in lines {
+        let _ = writeln!(text, "{line} {count}");
+    }
+    text
+}
+
+/// The distinct beginnings of lines, and which one each thread has.
+fn roots(recording: &Recording, per_worker: bool) -> (Vec<String>, Vec<u32>) {
+    let mut roots: Vec<String> = Vec::new();
+    let mut known = std::collections::HashMap::new();
+    let alone = fold::alone(recording);
+    let of_thread = recording.threads.iter().zip(alone).map(|(thread, alone)| {
+        let mut root = clean_also(&fold::process_label(recording, thread), SPECIAL).into_owned();
+        if per_worker && let Some(process) = recording.processes.get(thread.process.0 as usize) {
+            let _ = write!(root, " (pid {})", process.pid);
+        }
+        if let Some(label) = fold::thread_label(recording, thread, alone) {
+            root.push(';');
+            root.push_str(&clean_also(&label, SPECIAL));
+        }
+        *known.entry(root.clone()).or_insert_with(|| {
+            roots.push(root);
+            (roots.len() - 1) as u32
+        })
+    });
+    let of_thread = of_thread.collect();
+    (roots, of_thread)
+}

@@ -1,0 +1,129 @@
+//! A recording as text for people and as files for other tools: Markdown, JSON, collapsed stacks, speedscope, pprof.
+//!
+//! Owns [`Summary`], what a recording says in numbers, and every output format. Never does I/O and never reads a clock
+//! or the environment: the same recording and options give the same bytes. Names that come from a target are
+//! untrusted, and what a terminal or an editor could take for a command is shown as an escape (see [`clean`]).
+#![forbid(unsafe_code)]
+
+mod collapsed;
+mod fold;
+mod json;
+mod markdown;
+mod pprof;
+mod proto;
+mod speedscope;
+mod summary;
+mod text;
+
+#[cfg(test)]
+#[path = "../tests/support/mod.rs"]
+mod support;
+
+use slip_model::Recording;
+
+pub use summary::{
+    Function, Group, HotStack, Line, ProcessSummary, Quality, RequestSummary, Route, Summary, TimeSplit,
+};
+pub use text::clean;
+
+/// An output format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Format {
+    /// For reading, in a terminal or anywhere: at most 80 lines with the default options.
+    Markdown,
+    /// All of it in numbers, schema `slip.report/1`.
+    Json,
+    /// One line per stack, for flamegraph.pl and its relatives.
+    Collapsed,
+    /// For <https://www.speedscope.app>.
+    Speedscope,
+    /// gzip-compressed `profile.proto`, for `go tool pprof`, Pyroscope, Parca and others.
+    Pprof,
+}
+
+impl Format {
+    /// All formats.
+    pub const ALL: [Self; 5] = [Self::Markdown, Self::Json, Self::Collapsed, Self::Speedscope, Self::Pprof];
+
+    /// The name that the command line knows it by.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Markdown => "md",
+            Self::Json => "json",
+            Self::Collapsed => "collapsed",
+            Self::Speedscope => "speedscope",
+            Self::Pprof => "pprof",
+        }
+    }
+
+    /// The format of this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|format| format.name() == name)
+    }
+
+    /// The end of a file name that its readers expect.
+    pub fn extension(self) -> &'static str {
+        match self {
+            Self::Markdown => "md",
+            Self::Json => "json",
+            Self::Collapsed => "collapsed.txt",
+            Self::Speedscope => "speedscope.json",
+            Self::Pprof => "pb.gz",
+        }
+    }
+
+    /// Whether it is bytes that do not belong on a terminal.
+    pub fn is_binary(self) -> bool {
+        self == Self::Pprof
+    }
+}
+
+/// What a report contains.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Most rows of a table in Markdown, and most functions, lines, stacks and routes in JSON.
+    pub top: usize,
+    /// Whether workers between requests appear in collapsed stacks, speedscope and pprof, as `[idle]`.
+    pub include_idle: bool,
+    /// Whether each worker is told apart: a table in Markdown, a root of its own in collapsed stacks. (Speedscope and
+    /// pprof always tell workers apart, by profile and by label.)
+    pub per_worker: bool,
+    /// Title, for formats that have one; by default what was asked for when recording.
+    pub title: Option<String>,
+    /// Sentences to pass on to the reader, such as the warnings of the loader.
+    pub notes: Vec<String>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { top: 10, include_idle: false, per_worker: false, title: None, notes: Vec::new() }
+    }
+}
+
+/// Why a report could not be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReportError {
+    /// A number that JSON cannot express. No recording leads there.
+    #[error("cannot write JSON")]
+    Json(#[from] serde_json::Error),
+    /// The compressor failed, which it does without memory only.
+    #[error("cannot compress the profile")]
+    Compress(#[from] std::io::Error),
+}
+
+/// Makes a report.
+///
+/// # Errors
+///
+/// [`ReportError`], if memory runs out; there is nothing that the caller can do.
+pub fn render(recording: &Recording, format: Format, options: &Options) -> Result<Vec<u8>, ReportError> {
+    match format {
+        Format::Markdown => Ok(markdown::render(recording, &Summary::of(recording), options).into_bytes()),
+        Format::Json => json::render(recording, &Summary::of(recording), options),
+        Format::Collapsed => Ok(collapsed::render(recording, options).into_bytes()),
+        Format::Speedscope => speedscope::render(recording, options),
+        Format::Pprof => pprof::render(recording, options),
+    }
+}

@@ -1,0 +1,350 @@
+//! Markdown that reads as plain text too: what `slip record` prints at its end.
+
+mod headline;
+mod table;
+
+use std::fmt::Write as _;
+
+use slip_model::{FrameKind, Language, Mode, Recording};
+
+use crate::Options;
+use crate::summary::{Function, Summary, TimeSplit};
+use crate::text::{
+    bytes, clean, code, count, date, duration, percent, place, share, shares, shorten, tenths,
+};
+use table::Table;
+
+/// Most groups in a table. With the other tables at ten rows this keeps the report below 80 lines.
+const MAX_GROUPS: usize = 4;
+/// Most rows of the tables that only support the one before.
+const MAX_MINOR: usize = 5;
+/// Most characters of a name and of a place.
+const NAME: usize = 48;
+const PLACE: usize = 40;
+/// Frames of a hot stack that are shown.
+const STACK_FRAMES: usize = 5;
+
+pub(crate) fn render(recording: &Recording, summary: &Summary, options: &Options) -> String {
+    let own = OwnShares::new(summary, options.top);
+    let mut text = headline::headline(recording, summary, &own);
+    text.push_str("\n\n");
+    introduction(&mut text, recording, summary, options);
+    if summary.quality.samples > 0 {
+        groups(&mut text, recording, summary, options);
+        functions(&mut text, recording, summary, options, &own);
+        lines(&mut text, recording, summary, options);
+        stacks(&mut text, recording, summary, options);
+        requests(&mut text, recording, summary, options);
+    }
+    quality(&mut text, recording, summary, options);
+    text
+}
+
+fn introduction(text: &mut String, recording: &Recording, summary: &Summary, options: &Options) {
+    let info = &recording.info;
+    if let Some(title) = &options.title {
+        let _ = writeln!(text, "{}  ", code(title, 100, false));
+    }
+    let mode = match info.mode {
+        Mode::Wall => "all moments count",
+        Mode::Cpu => "only moments on a CPU count",
+        Mode::Gil => "only moments with the global interpreter lock count",
+    };
+    let rate = 1e9 / summary.interval_ns as f64;
+    let _ = writeln!(
+        text,
+        "{} watched from {}: {} samples, one per {} ({rate:.0} Hz) and thread; {mode}. Asked for: {}.",
+        duration(summary.wall_ns),
+        date(info.started_unix_ns),
+        count(summary.quality.samples),
+        duration(summary.interval_ns),
+        code(&info.target, 60, false),
+    );
+}
+
+/// The columns of [`split_cells`].
+const SPLIT: [&str; 6] = [">idle", ">code on CPU", ">code waiting", ">engine", ">unknown", ">samples"];
+
+fn split_cells(time: &TimeSplit) -> Vec<String> {
+    let parts = [time.idle, time.on_cpu, time.waiting, time.engine, time.unknown];
+    shares(&parts).into_iter().map(percent).chain([count(time.total())]).collect()
+}
+
+/// Shares of busy time, in tenths of a percent, that add up to 100 %.
+struct OwnShares {
+    /// Of the first functions, as many as are shown.
+    functions: Vec<u64>,
+    engine: u64,
+    frameless: u64,
+    /// Of the other functions.
+    rest: u64,
+}
+
+impl OwnShares {
+    fn new(summary: &Summary, shown: usize) -> Self {
+        let own = summary.functions.iter().map(|function| function.own).filter(|own| *own > 0);
+        let mut parts: Vec<u64> = own.take(shown).collect();
+        let known = parts.iter().sum::<u64>() + summary.time.engine + summary.frameless;
+        parts.extend([summary.time.engine, summary.frameless, summary.time.busy().saturating_sub(known)]);
+        let mut functions = shares(&parts);
+        let mut last = || functions.pop().unwrap_or(0);
+        let (rest, frameless, engine) = (last(), last(), last());
+        Self { functions, engine, frameless, rest }
+    }
+}
+
+fn groups(text: &mut String, recording: &Recording, summary: &Summary, options: &Options) {
+    let _ = writeln!(text, "\n## Where the workers' time went (idle to unknown make 100 %)\n");
+    let has_gil = summary.groups.iter().any(|group| group.gil_held > 0);
+    let gil: &[&str] = if has_gil { &[">with GIL"] } else { &[] };
+    let mut table = Table::new(&[&["group", ">workers"], &SPLIT[..], gil].concat());
+    let mut row = |name: String, workers: String, time: &TimeSplit, gil_held: u64| {
+        let gil = has_gil.then(|| if gil_held > 0 { share(gil_held, time.total()) } else { String::new() });
+        table.row([name, workers].into_iter().chain(split_cells(time)).chain(gil));
+    };
+    for group in summary.groups.iter().take(MAX_GROUPS) {
+        let language = match group.language {
+            Language::Php => "PHP",
+            Language::Python => "Python",
+        };
+        let versions = code(&group.versions.join(", "), 20, true);
+        let name = format!("{}, {language} {versions}", code(&group.title, NAME, true));
+        let workers = if group.threads > group.workers {
+            format!("{} ({} threads)", group.workers, group.threads)
+        } else {
+            group.workers.to_string()
+        };
+        row(name, workers, &group.time, group.gil_held);
+    }
+    if summary.groups.len() > MAX_GROUPS {
+        let mut rest = TimeSplit::default();
+        let (mut workers, mut gil_held) = (0, 0);
+        for group in &summary.groups[MAX_GROUPS..] {
+            rest.add(&group.time);
+            workers += group.workers;
+            gil_held += group.gil_held;
+        }
+        let name = format!("{} more groups", summary.groups.len() - MAX_GROUPS);
+        row(name, workers.to_string(), &rest, gil_held);
+    }
+    table.write(text);
+    if !options.per_worker {
+        return;
+    }
+    let mut table = Table::new(&[&["worker", ">pid"], &SPLIT[..]].concat());
+    for counted in summary.processes.iter().take(options.top) {
+        let Some(process) = recording.processes.get(counted.process.0 as usize) else { continue };
+        let cells = [code(&process.title, NAME, true), process.pid.to_string()];
+        table.row(cells.into_iter().chain(split_cells(&counted.time)));
+    }
+    text.push('\n');
+    table.write(text);
+    if summary.processes.len() > options.top {
+        let _ = writeln!(text, "\n{} more workers.", count((summary.processes.len() - options.top) as u64));
+    }
+}
+
+fn functions(
+    text: &mut String,
+    recording: &Recording,
+    summary: &Summary,
+    options: &Options,
+    shares: &OwnShares,
+) {
+    let busy = summary.time.busy();
+    if busy == 0 {
+        return;
+    }
+    let _ = writeln!(
+        text,
+        "\n## Functions by their own time (100 % = {} busy, over all workers)\n",
+        duration(summary.as_ns(busy))
+    );
+    let mut table = Table::new(&[">own", ">on CPU", ">with callees", "function", "where"]);
+    for (function, own) in summary.functions.iter().zip(&shares.functions) {
+        table.row([
+            percent(*own),
+            percent(tenths(function.own_on_cpu, busy).min(*own)),
+            // Rounding must not make a part larger than the whole.
+            percent(tenths(function.total, busy).max(*own)),
+            function_name(recording, function),
+            function_place(recording, function),
+        ]);
+    }
+    let mut remainder = |tenths: u64, name: &str| {
+        if tenths > 0 {
+            table.row([percent(tenths), String::new(), String::new(), name.into(), String::new()]);
+        }
+    };
+    remainder(shares.engine, "engine: start-up, compilation and shutdown of requests");
+    remainder(shares.frameless, "code without a frame");
+    remainder(shares.rest, "all other functions");
+    table.write(text);
+
+    // What is outermost is in (nearly) every sample and says nothing.
+    let callers: Vec<&Function> = summary
+        .by_total()
+        .into_iter()
+        .filter(|function| function.total > function.own * 2 && function.total * 100 < busy * 98)
+        .take(options.top.min(MAX_MINOR))
+        .collect();
+    if !callers.is_empty() {
+        let _ = writeln!(text, "\n## Functions by time with callees (recursion counts once)\n");
+        let mut table = Table::new(&[">with callees", ">own", "function", "where"]);
+        for function in callers {
+            table.row([
+                share(function.total, busy),
+                share(function.own, busy),
+                function_name(recording, function),
+                function_place(recording, function),
+            ]);
+        }
+        table.write(text);
+    }
+}
+
+fn lines(text: &mut String, recording: &Recording, summary: &Summary, options: &Options) {
+    if summary.lines.is_empty() {
+        return;
+    }
+    let busy = summary.time.busy();
+    let _ = writeln!(text, "\n## Hottest lines (own time, of the same 100 %)\n");
+    let mut table = Table::new(&[">own", "line", "function"]);
+    for line in summary.lines.iter().take(options.top.min(MAX_MINOR)) {
+        let frame = recording.interner.frame_at(line.frame);
+        let place = place(recording.interner.text(frame.file), frame.line, PLACE, true);
+        let name = code(recording.interner.text(frame.name), NAME, true);
+        table.row([share(line.own, busy), place, name]);
+    }
+    table.write(text);
+}
+
+fn stacks(text: &mut String, recording: &Recording, summary: &Summary, options: &Options) {
+    if summary.stacks.is_empty() {
+        return;
+    }
+    let busy = summary.time.busy();
+    let _ = writeln!(text, "\n## Hottest stacks (innermost first)\n");
+    for hot in summary.stacks.iter().take(options.top.min(3)) {
+        let mut frames = recording.interner.frames_of(hot.stack);
+        let shown: Vec<String> = frames
+            .by_ref()
+            .take(STACK_FRAMES)
+            .map(|id| {
+                let frame = recording.interner.frame_at(id);
+                let name = recording.interner.text(frame.name);
+                let line = if frame.line > 0 { format!(":{}", frame.line) } else { String::new() };
+                code(&format!("{name}{line}"), NAME, false)
+            })
+            .collect();
+        let rest = if frames.next().is_some() { " ← …" } else { "" };
+        let _ = writeln!(text, "- {} {}{rest}", share(hot.samples, busy), shown.join(" ← "));
+    }
+}
+
+fn requests(text: &mut String, recording: &Recording, summary: &Summary, options: &Options) {
+    let requests = &summary.requests;
+    if requests.count == 0 {
+        return;
+    }
+    let _ = writeln!(
+        text,
+        "\n## Requests ({} seen; 100 % = {} busy of the workers that serve them)\n",
+        count(requests.count),
+        duration(summary.as_ns(requests.busy))
+    );
+    let mut table = Table::new(&[">share", ">number", ">mean", ">p50", ">p95", ">memory", "request"]);
+    let shown = options.top.min(MAX_MINOR);
+    for route in requests.routes.iter().take(shown) {
+        let [method, uri] = [route.method, route.uri].map(|id| recording.interner.text(id));
+        let memory = if route.peak_memory_bytes == 0 { "?".into() } else { bytes(route.peak_memory_bytes) };
+        table.row([
+            share(route.samples, requests.busy),
+            count(route.count),
+            duration(route.mean_ns),
+            duration(route.p50_ns),
+            duration(route.p95_ns),
+            memory,
+            code(format!("{method} {uri}").trim(), NAME, true),
+        ]);
+    }
+    table.write(text);
+    let more = match requests.routes.len().saturating_sub(shown) {
+        0 => String::new(),
+        more => format!("{} more routes. ", count(more as u64)),
+    };
+    let _ = writeln!(
+        text,
+        "\n{more}Durations are as seen by samples, good to ±{}; shorter requests may not have been seen at all.",
+        duration(summary.interval_ns)
+    );
+}
+
+fn quality(text: &mut String, recording: &Recording, summary: &Summary, options: &Options) {
+    let quality = &summary.quality;
+    let totals = &quality.totals;
+    let _ = writeln!(text, "\n## How good this is\n");
+    let _ = writeln!(
+        text,
+        "- {} of {} ticks taken, {} missed ({}); recording cost {} of one core.",
+        count(totals.ticks_taken),
+        count(totals.ticks_planned),
+        count(quality.missed_ticks),
+        share(quality.missed_ticks, totals.ticks_planned),
+        cost(totals.own_cpu_ns, totals.duration_ns),
+    );
+    let tried = quality.samples.saturating_add(totals.torn).saturating_add(totals.failed);
+    let _ = writeln!(
+        text,
+        "- {} samples read twice, {} torn and dropped, {} failed ({} lost); {} stacks cut at their outer end.",
+        count(totals.repaired),
+        count(totals.torn),
+        count(totals.failed),
+        share(totals.torn.saturating_add(totals.failed), tried),
+        count(quality.truncated),
+    );
+    if totals.filtered > 0 {
+        let _ = writeln!(text, "- {} looks at threads that the mode leaves out.", count(totals.filtered));
+    }
+    let blind: Vec<String> = recording.info.cannot_see.iter().take(4).map(|what| sentence(what)).collect();
+    let sees =
+        if blind.is_empty() { String::new() } else { format!("; it cannot see: {}", blind.join("; ")) };
+    let _ = writeln!(text, "- Sampler {}{sees}.", code(&recording.info.sampler, NAME, false));
+    for note in options.notes.iter().take(3) {
+        let _ = writeln!(text, "- Note: {}.", sentence(note));
+    }
+}
+
+/// A sentence, without the full stop. It comes from us as a rule, but may come from a file that somebody else made.
+fn sentence(text: &str) -> String {
+    let text = clean(text.trim_end_matches('.'));
+    let mut safe = String::new();
+    for character in shorten(&text, 200).chars() {
+        // Emphasis does no harm; HTML, links and pictures may.
+        if matches!(character, '<' | '[' | '\\') {
+            safe.push('\\');
+        }
+        safe.push(character);
+    }
+    safe
+}
+
+/// CPU time as a share of one core. This may exceed a core, so it is not one of the shares that stop at 100 %.
+fn cost(own_cpu_ns: u64, wall_ns: u64) -> String {
+    if wall_ns == 0 {
+        return "an unknown share".into();
+    }
+    format!("{:.2} %", own_cpu_ns as f64 / wall_ns as f64 * 100.0)
+}
+
+fn function_name(recording: &Recording, function: &Function) -> String {
+    code(recording.interner.text(function.name), NAME, true)
+}
+
+fn function_place(recording: &Recording, function: &Function) -> String {
+    match (function.kind, recording.interner.text(function.file)) {
+        (FrameKind::PhpInternal, "") => "PHP itself".into(),
+        (_, "") => String::new(),
+        (_, file) => place(file, function.first_line, PLACE, true),
+    }
+}

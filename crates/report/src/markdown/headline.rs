@@ -1,0 +1,136 @@
+//! The first sentence: the one thing to do about it.
+
+use std::collections::HashMap;
+
+use slip_model::{FrameId, FrameKind, Recording, StringId};
+
+use super::{NAME, OwnShares, PLACE};
+use crate::summary::{Function, Summary};
+use crate::text::{code, duration, percent, place, share};
+
+/// Share of idle time, in percent, from which workers are not what limits a service.
+const MOSTLY_IDLE_PERCENT: u64 = 90;
+
+/// Share of busy time, in percent, from which one cause is worth a headline.
+const NOTABLE_PERCENT: u64 = 8;
+
+/// One sentence.
+pub(super) fn headline(recording: &Recording, summary: &Summary, shares: &OwnShares) -> String {
+    let time = &summary.time;
+    let (total, busy) = (time.total(), time.busy());
+    let wall = duration(summary.wall_ns);
+    if total == 0 {
+        return format!(
+            "Nothing was sampled in the {wall} that were watched: the target ran no code, or could not be read."
+        );
+    }
+    if busy == 0 {
+        let workers: u64 = summary.groups.iter().map(|group| group.workers).sum();
+        let (all, were) = if workers == 1 { ("The worker", "was") } else { ("All workers", "were") };
+        return format!("{all} {were} idle for the whole {wall}: record again while there are requests.");
+    }
+    let spare = if time.idle * 100 >= total * MOSTLY_IDLE_PERCENT {
+        format!(
+            "The workers were idle {} of the time, so adding more gains nothing; of the rest, ",
+            share(time.idle, total)
+        )
+    } else {
+        String::new()
+    };
+    let Some(top) = summary.functions.first().filter(|function| function.own > 0) else {
+        let what = if time.engine > 0 {
+            engine(shares)
+        } else {
+            "no sample has a function that can be named.".into()
+        };
+        return capital(spare + &what);
+    };
+    if time.engine >= top.own && time.engine * 100 >= busy * NOTABLE_PERCENT {
+        return capital(spare + &engine(shares));
+    }
+    if top.own * 100 < busy * NOTABLE_PERCENT {
+        return capital(spare + &spread(recording, summary, top));
+    }
+    let name = code(recording.interner.text(top.name), NAME, false);
+    let place = at(recording, top.file, top.first_line);
+    let own = shares.functions.first().map_or_else(|| share(top.own, busy), |own| percent(*own));
+    let from = caller(recording, summary, top);
+    capital(if top.own_on_cpu * 2 >= top.own || time.unknown * 2 >= busy {
+        let cpu = if time.unknown * 2 >= busy { "" } else { ", computing" };
+        if top.kind == FrameKind::PhpInternal && !from.is_empty() {
+            format!("{spare}{name} took {own} of busy time itself{cpu}: call it less often{from}.")
+        } else {
+            format!("{spare}{name}{place} took {own} of busy time itself{cpu}: start there.")
+        }
+    } else {
+        format!("{spare}{name}{place} waited for {own} of busy time: look at what it waits for{from}.")
+    })
+}
+
+/// `, mostly called from ...`; empty if no caller stands out.
+fn caller(recording: &Recording, summary: &Summary, callee: &Function) -> String {
+    let interner = &recording.interner;
+    let mut callers: HashMap<FrameId, u64> = HashMap::new();
+    for hot in &summary.stacks {
+        let mut frames = interner.frames_of(hot.stack);
+        let Some(leaf) = frames.next().map(|id| interner.frame_at(id)) else { continue };
+        let is_callee =
+            (leaf.name, leaf.file, leaf.first_line) == (callee.name, callee.file, callee.first_line);
+        if is_callee && let Some(caller) = frames.next() {
+            *callers.entry(caller).or_default() += hot.samples;
+        }
+    }
+    // The smaller number decides among equals, so that the order of the map does not.
+    let most = callers.into_iter().max_by_key(|(frame, samples)| (*samples, std::cmp::Reverse(*frame)));
+    let Some((frame, _)) = most.filter(|(_, samples)| samples * 2 > callee.own) else { return String::new() };
+    let frame = interner.frame_at(frame);
+    let name = code(interner.text(frame.name), NAME, false);
+    format!(", mostly called from {name}{}", at(recording, frame.file, frame.line))
+}
+
+fn engine(shares: &OwnShares) -> String {
+    format!(
+        "{} of busy time went to starting, compiling and shutting down requests, more than to any function: check \
+         that the opcode cache is on and large enough.",
+        percent(shares.engine)
+    )
+}
+
+/// For when no function stands out by its own time.
+fn spread(recording: &Recording, summary: &Summary, top: &Function) -> String {
+    let busy = summary.time.busy();
+    let named = |function: &Function| {
+        let name = code(recording.interner.text(function.name), NAME, false);
+        format!("{name}{}", at(recording, function.file, function.first_line))
+    };
+    let own = format!("no function takes more than {} of busy time itself", share(top.own, busy));
+    // Outermost functions are in every sample.
+    let by_total = summary.by_total();
+    match by_total.iter().find(|function| function.total * 100 < busy * 90 && function.total > top.own) {
+        Some(most) => {
+            format!(
+                "{own}; {} takes {} with what it calls: look there first.",
+                named(most),
+                share(most.total, busy)
+            )
+        }
+        None => format!("{own}; the first is {}.", named(top)),
+    }
+}
+
+/// ` (file:line)`, as far as it is known.
+fn at(recording: &Recording, file: StringId, line: u32) -> String {
+    match recording.interner.text(file) {
+        "" => String::new(),
+        file => format!(" ({})", place(file, line, PLACE, false)),
+    }
+}
+
+/// A sentence begins with a capital letter, unless it begins with a name.
+fn capital(sentence: String) -> String {
+    let mut characters = sentence.chars();
+    match characters.next() {
+        Some(first) => first.to_uppercase().chain(characters).collect(),
+        None => sentence,
+    }
+}

@@ -1,0 +1,271 @@
+//! pprof: gzip-compressed `profile.proto`, with lines, and with labels for process, thread and request.
+
+use std::collections::HashMap;
+use std::io::Write as _;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use prost::Message as _;
+use slip_model::{FrameId, Recording, StackId};
+
+use crate::fold::{self, Count, Key, MAX_DEPTH, TRUNCATED};
+use crate::proto::{Function, Label, Line, Location, Mapping, Profile, Sample, ValueType};
+use crate::summary::{FunctionTable, RouteTable};
+use crate::text::clean;
+use crate::{Options, ReportError};
+
+/// No route.
+const NO_ROUTE: u32 = u32::MAX;
+/// The one mapping; tools take its file name for that of the program.
+const MAPPING: u64 = 1;
+
+pub(crate) fn render(recording: &Recording, options: &Options) -> Result<Vec<u8>, ReportError> {
+    let routes = RouteTable::new(&recording.requests);
+    let counts = fold::fold(recording, options.include_idle, |sample, mut key| {
+        let route = routes.find(sample.request).filter(|_| sample.request.0 != 0);
+        key.extra = route.and_then(|route| u32::try_from(route).ok()).unwrap_or(NO_ROUTE);
+        key
+    });
+    let mut counts: Vec<(Key, Count)> = counts.into_iter().collect();
+    counts.sort_unstable_by_key(|(key, _)| *key);
+
+    let mut builder = Builder::new(recording);
+    let labels = builder.thread_labels();
+    let request_key = builder.string("request");
+    let route_texts: Vec<i64> = routes
+        .routes
+        .iter()
+        .map(|(method, uri)| {
+            let text = format!("{} {}", recording.interner.text(*method), recording.interner.text(*uri));
+            builder.string(text.trim())
+        })
+        .collect();
+    let interval_ns = recording.info.interval_ns.max(1);
+    for (key, count) in counts {
+        let mut label = labels[key.root as usize].clone();
+        if let Some(text) = route_texts.get(key.extra as usize) {
+            label.push(Label { key: request_key, str: *text, num: 0 });
+        }
+        let location_id = builder.locations(&key);
+        let ns = |samples: u64| signed(samples.saturating_mul(interval_ns));
+        let value = vec![signed(count.samples), ns(count.samples), ns(count.on_cpu)];
+        builder.profile.sample.push(Sample { location_id, value, label });
+    }
+    let title = options.title.as_deref().unwrap_or(&recording.info.target);
+    let profile = builder.finish(title, &options.notes);
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::default());
+    gzip.write_all(&profile.encode_to_vec())?;
+    Ok(gzip.finish()?)
+}
+
+fn signed(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+struct Builder<'a> {
+    recording: &'a Recording,
+    functions: FunctionTable<'a>,
+    profile: Profile,
+    strings: HashMap<String, i64>,
+    /// Location of each frame; 0 for none yet.
+    location_of: Vec<u64>,
+    marker_of: HashMap<&'static str, u64>,
+    /// Number in the profile of each function of the table; 0 for none yet.
+    function_of: Vec<u64>,
+}
+
+impl<'a> Builder<'a> {
+    fn new(recording: &'a Recording) -> Self {
+        let mut builder = Self {
+            recording,
+            functions: FunctionTable::new(&recording.interner),
+            profile: Profile::default(),
+            strings: HashMap::new(),
+            location_of: vec![0; recording.interner.sizes().1 + 1],
+            marker_of: HashMap::new(),
+            function_of: Vec::new(),
+        };
+        builder.string("");
+        builder
+    }
+
+    fn string(&mut self, text: &str) -> i64 {
+        let text = clean(text);
+        if let Some(index) = self.strings.get(text.as_ref()) {
+            return *index;
+        }
+        let index = self.profile.string_table.len() as i64;
+        self.profile.string_table.push(text.clone().into_owned());
+        self.strings.insert(text.into_owned(), index);
+        index
+    }
+
+    /// The labels that all samples of a thread have.
+    fn thread_labels(&mut self) -> Vec<Vec<Label>> {
+        let recording = self.recording;
+        let [process_key, pid_key, thread_key, tid_key, interpreter_key] =
+            ["process", "pid", "thread", "tid", "interpreter"].map(|key| self.string(key));
+        let number = |key, num| Label { key, str: 0, num };
+        let mut labels = Vec::with_capacity(recording.threads.len());
+        for thread in &recording.threads {
+            let title = self.string(&fold::process_label(recording, thread));
+            let pid = recording.processes.get(thread.process.0 as usize).map_or(0, |process| process.pid);
+            let mut of_thread =
+                vec![Label { key: process_key, str: title, num: 0 }, number(pid_key, pid.into())];
+            let name = recording.interner.text(thread.name);
+            if !name.is_empty() {
+                let str = self.string(name);
+                of_thread.push(Label { key: thread_key, str, num: 0 });
+            }
+            of_thread.push(number(tid_key, thread.tid.into()));
+            if thread.interpreter != 0 {
+                of_thread.push(number(interpreter_key, signed(thread.interpreter)));
+            }
+            labels.push(of_thread);
+        }
+        labels
+    }
+
+    /// The locations of a stack, innermost first.
+    fn locations(&mut self, key: &Key) -> Vec<u64> {
+        let mut locations: Vec<u64> =
+            key.leaf_marker().map(|marker| self.marker(marker)).into_iter().collect();
+        for frame in self.recording.interner.frames_of(StackId(key.stack)).take(MAX_DEPTH) {
+            locations.push(self.location(frame));
+        }
+        if key.truncated {
+            locations.push(self.marker(TRUNCATED));
+        }
+        locations
+    }
+
+    fn location(&mut self, id: FrameId) -> u64 {
+        let slot = id.index().min(self.location_of.len() - 1);
+        if self.location_of[slot] == 0 {
+            let number = self.functions.index(id);
+            if self.function_of.len() <= number {
+                self.function_of.resize(number + 1, 0);
+            }
+            if self.function_of[number] == 0 {
+                let function = self.functions.functions[number];
+                let interner = &self.recording.interner;
+                let name = match interner.text(function.name) {
+                    "" => "[unnamed]",
+                    name => name,
+                };
+                self.function_of[number] =
+                    self.function(name, interner.text(function.file), function.first_line);
+            }
+            let line = self.recording.interner.frame_at(id).line;
+            self.location_of[slot] = self.add_location(self.function_of[number], line);
+        }
+        self.location_of[slot]
+    }
+
+    fn marker(&mut self, name: &'static str) -> u64 {
+        if let Some(id) = self.marker_of.get(name) {
+            return *id;
+        }
+        let function = self.function(name, "", 0);
+        let id = self.add_location(function, 0);
+        self.marker_of.insert(name, id);
+        id
+    }
+
+    fn function(&mut self, name: &str, file: &str, first_line: u32) -> u64 {
+        let (name, filename) = (self.string(name), self.string(file));
+        let id = self.profile.function.len() as u64 + 1;
+        let start_line = first_line.into();
+        self.profile.function.push(Function { id, name, system_name: name, filename, start_line });
+        id
+    }
+
+    fn add_location(&mut self, function_id: u64, line: u32) -> u64 {
+        let id = self.profile.location.len() as u64 + 1;
+        let line = vec![Line { function_id, line: line.into() }];
+        self.profile.location.push(Location { id, mapping_id: MAPPING, line });
+        id
+    }
+
+    fn finish(mut self, title: &str, notes: &[String]) -> Profile {
+        let info = &self.recording.info;
+        let mut value_type =
+            |r#type, unit| ValueType { r#type: self.string(r#type), unit: self.string(unit) };
+        let samples = value_type("samples", "count");
+        let wall = value_type("wall", "nanoseconds");
+        let cpu = value_type("cpu", "nanoseconds");
+        self.profile.sample_type = vec![samples, wall, cpu];
+        self.profile.period_type = Some(wall);
+        self.profile.default_sample_type = wall.r#type;
+        self.profile.period = signed(info.interval_ns);
+        self.profile.time_nanos = signed(info.started_unix_ns);
+        self.profile.duration_nanos = signed(self.recording.totals.duration_ns);
+        let filename = self.string(title);
+        self.profile.mapping = vec![Mapping {
+            id: MAPPING,
+            filename,
+            has_functions: true,
+            has_filenames: true,
+            has_line_numbers: true,
+        }];
+        let tool = format!("{}, sampler {}", info.tool, info.sampler);
+        let blind = info.cannot_see.iter().map(|what| format!("cannot see: {what}"));
+        let comments: Vec<String> = [tool].into_iter().chain(blind).chain(notes.iter().cloned()).collect();
+        self.profile.comment = comments.iter().map(|comment| self.string(comment)).collect();
+        self.profile
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+    use std::io::Read as _;
+
+    use super::*;
+    use crate::support::both_languages;
+
+    fn decode(bytes: &[u8]) -> Profile {
+        let mut profile = Vec::new();
+        flate2::read::GzDecoder::new(bytes).read_to_end(&mut profile).unwrap();
+        Profile::decode(&profile[..]).unwrap()
+    }
+
+    #[test]
+    fn profile() {
+        let options = Options { include_idle: true, ..Options::default() };
+        let profile = decode(&render(&both_languages(), &options).unwrap());
+        let text = |at: i64| format!("{:?}", profile.string_table[at as usize]);
+        let mut dump = String::new();
+        for kind in &profile.sample_type {
+            let _ = writeln!(dump, "type {} in {}", text(kind.r#type), text(kind.unit));
+        }
+        let period = profile.period_type.unwrap();
+        let _ = writeln!(dump, "period {} {} {}", profile.period, text(period.r#type), text(period.unit));
+        let _ = writeln!(dump, "default {}", text(profile.default_sample_type));
+        let _ = writeln!(dump, "time {} for {}", profile.time_nanos, profile.duration_nanos);
+        for comment in &profile.comment {
+            let _ = writeln!(dump, "comment {}", text(*comment));
+        }
+        let _ = writeln!(dump, "mapping {:?} {}", profile.mapping, text(profile.mapping[0].filename));
+        for function in &profile.function {
+            let (name, file) = (text(function.name), text(function.filename));
+            let _ = writeln!(dump, "function {} {name} {file}:{}", function.id, function.start_line);
+        }
+        for location in &profile.location {
+            let line = location.line[0];
+            let _ = writeln!(dump, "location {} function {}:{}", location.id, line.function_id, line.line);
+        }
+        for sample in &profile.sample {
+            let labels: Vec<String> = sample
+                .label
+                .iter()
+                .map(|label| {
+                    let value = if label.str == 0 { label.num.to_string() } else { text(label.str) };
+                    format!("{}={value}", text(label.key))
+                })
+                .collect();
+            let _ = writeln!(dump, "{:?} at {:?} {}", sample.value, sample.location_id, labels.join(" "));
+        }
+        insta::assert_snapshot!(dump);
+    }
+}

@@ -1,0 +1,201 @@
+//! The file format of <https://www.speedscope.app>: one `sampled` profile for all workers and one per worker thread.
+
+use serde::Serialize;
+use serde::ser::{SerializeSeq as _, Serializer};
+use slip_model::{Recording, Thread};
+
+use crate::fold::{self, FunctionTree, Key, TRUNCATED};
+use crate::text::clean;
+use crate::{Options, ReportError};
+
+/// Most changes of stack, over all threads, for which profiles keep the order of time. With more, the file would be
+/// hundreds of megabytes (an hour of eight workers has two million), and each stack of a thread is written once.
+const MAX_RUNS: usize = 100_000;
+
+#[derive(Serialize)]
+struct File<'a> {
+    #[serde(rename = "$schema")]
+    schema: &'static str,
+    name: String,
+    exporter: String,
+    #[serde(rename = "activeProfileIndex")]
+    active_profile_index: u32,
+    shared: Shared<'a>,
+    profiles: Vec<Profile<'a>>,
+}
+
+#[derive(Serialize)]
+struct Shared<'a> {
+    frames: &'a [Frame],
+}
+
+#[derive(Serialize)]
+struct Frame {
+    name: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    file: String,
+    #[serde(skip_serializing_if = "is_zero")]
+    line: u32,
+}
+
+#[derive(Serialize)]
+struct Profile<'a> {
+    r#type: &'static str,
+    name: String,
+    unit: &'static str,
+    #[serde(rename = "startValue")]
+    start_value: u64,
+    #[serde(rename = "endValue")]
+    end_value: u64,
+    samples: Samples<'a>,
+    weights: Vec<u64>,
+}
+
+/// Stacks that are made only when they are written: together they would take a gigabyte.
+struct Samples<'a> {
+    tree: &'a FunctionTree,
+    markers: Markers,
+    runs: Vec<(Key, u64)>,
+}
+
+/// Numbers of the frames that are not functions.
+#[derive(Clone, Copy)]
+struct Markers {
+    truncated: u32,
+    idle: u32,
+    engine: u32,
+    no_frame: u32,
+}
+
+impl Serialize for Samples<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut samples = serializer.serialize_seq(Some(self.runs.len()))?;
+        for (key, _) in &self.runs {
+            let mut stack = self.tree.path(key.stack);
+            if key.truncated {
+                stack.insert(0, self.markers.truncated);
+            }
+            stack.extend(key.leaf_marker().map(|marker| match marker {
+                "[idle]" => self.markers.idle,
+                "[engine]" => self.markers.engine,
+                _ => self.markers.no_frame,
+            }));
+            samples.serialize_element(&stack)?;
+        }
+        samples.end()
+    }
+}
+
+fn is_zero(line: &u32) -> bool {
+    *line == 0
+}
+
+pub(crate) fn render(recording: &Recording, options: &Options) -> Result<Vec<u8>, ReportError> {
+    let interner = &recording.interner;
+    let tree = FunctionTree::new(interner);
+    let mut frames: Vec<Frame> = tree
+        .functions
+        .iter()
+        .map(|function| {
+            let name = clean(interner.text(function.name));
+            Frame {
+                name: if name.is_empty() { "[unnamed]".into() } else { name.into_owned() },
+                file: clean(interner.text(function.file)).into_owned(),
+                line: function.first_line,
+            }
+        })
+        .collect();
+    let mut marker = |name: &str| {
+        frames.push(Frame { name: name.into(), file: String::new(), line: 0 });
+        (frames.len() - 1) as u32
+    };
+    let markers = Markers {
+        truncated: marker(TRUNCATED),
+        idle: marker("[idle]"),
+        engine: marker("[engine]"),
+        no_frame: marker("[no frame]"),
+    };
+    let interval_ns = recording.info.interval_ns.max(1);
+    let profile = |name: String, runs: Vec<(Key, u64)>| {
+        let weights: Vec<u64> = runs.iter().map(|(_, samples)| samples.saturating_mul(interval_ns)).collect();
+        Profile {
+            r#type: "sampled",
+            name,
+            unit: "nanoseconds",
+            start_value: 0,
+            end_value: weights.iter().fold(0, |sum, weight| sum.saturating_add(*weight)),
+            samples: Samples { tree: &tree, markers, runs },
+            weights,
+        }
+    };
+
+    let ranks = tree.ranks(interner);
+    let by_stack = |all_threads: bool| {
+        let counts = fold::fold(recording, options.include_idle, |_, mut key| {
+            key.stack = tree.node(key.stack);
+            key.root = if all_threads { 0 } else { key.root };
+            key
+        });
+        let mut runs: Vec<(Key, u64)> = counts.into_iter().map(|(key, count)| (key, count.samples)).collect();
+        runs.sort_unstable_by_key(|(key, _)| (key.root, key.truncated, ranks[key.stack as usize], key.place));
+        runs
+    };
+    let mut profiles = vec![profile("all workers".into(), by_stack(true))];
+    let in_order = runs(recording, options, &tree);
+    let kept_order = in_order.is_some();
+    let of_threads = in_order.unwrap_or_else(|| {
+        let mut of_threads = vec![Vec::new(); recording.threads.len()];
+        for run in by_stack(false) {
+            of_threads[run.0.root as usize].push(run);
+        }
+        of_threads
+    });
+    let alone = fold::alone(recording);
+    for ((thread, alone), runs) in recording.threads.iter().zip(alone).zip(of_threads) {
+        if !runs.is_empty() {
+            profiles.push(profile(thread_name(recording, thread, alone, kept_order), runs));
+        }
+    }
+
+    let title = options.title.clone().unwrap_or_else(|| recording.info.target.clone());
+    let file = File {
+        schema: "https://www.speedscope.app/file-format-schema.json",
+        name: clean(&title).into_owned(),
+        exporter: clean(&recording.info.tool).into_owned(),
+        active_profile_index: 0,
+        shared: Shared { frames: &frames },
+        profiles,
+    };
+    Ok(serde_json::to_vec(&file)?)
+}
+
+/// The stacks of each thread in the order of time, equal neighbours together; `None` if they are too many.
+fn runs(recording: &Recording, options: &Options, tree: &FunctionTree) -> Option<Vec<Vec<(Key, u64)>>> {
+    let mut of_threads: Vec<Vec<(Key, u64)>> = vec![Vec::new(); recording.threads.len()];
+    let mut count = 0;
+    for sample in recording.samples() {
+        let Some(runs) = of_threads.get_mut(sample.thread.0 as usize) else { continue };
+        let Some(mut key) = Key::of(&sample, options.include_idle) else { continue };
+        key.stack = tree.node(key.stack);
+        match runs.last_mut() {
+            Some((last, samples)) if *last == key => *samples += 1,
+            _ => {
+                runs.push((key, 1));
+                count += 1;
+                if count > MAX_RUNS {
+                    return None;
+                }
+            }
+        }
+    }
+    Some(of_threads)
+}
+
+fn thread_name(recording: &Recording, thread: &Thread, alone: bool, kept_order: bool) -> String {
+    let title = fold::process_label(recording, thread);
+    let pid = recording.processes.get(thread.process.0 as usize).map_or(0, |process| process.pid);
+    let label = fold::thread_label(recording, thread, alone);
+    let label = label.map(|label| format!(", {label}")).unwrap_or_default();
+    let order = if kept_order { "" } else { " (by stack, not in the order of time)" };
+    clean(&format!("{title}, pid {pid}{label}{order}")).into_owned()
+}

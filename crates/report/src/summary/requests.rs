@@ -1,0 +1,133 @@
+//! Requests by method and path.
+
+use std::collections::HashMap;
+
+use slip_model::{Recording, Request, RequestId, StringId};
+
+use super::{RequestSummary, Route};
+
+/// Method and path.
+pub(crate) type RouteKey = (StringId, StringId);
+
+/// Finds the route of a request, for each of millions of samples.
+#[derive(Debug)]
+pub(crate) struct RouteTable {
+    /// The routes, in the order of their first request that ended.
+    pub(crate) routes: Vec<RouteKey>,
+    of: RouteOf,
+}
+
+#[derive(Debug)]
+enum RouteOf {
+    /// By the number of the request; `u32::MAX` for none.
+    Table(Vec<u32>),
+    /// For numbers with large gaps, which only damaged recordings have.
+    Map(HashMap<u32, u32>),
+}
+
+impl RouteTable {
+    pub(crate) fn new(requests: &[Request]) -> Self {
+        let largest = requests.iter().map(|request| request.id.0 as usize).max().unwrap_or(0);
+        let mut of = if largest < requests.len() * 4 + 65_536 {
+            RouteOf::Table(vec![u32::MAX; largest + 1])
+        } else {
+            RouteOf::Map(HashMap::new())
+        };
+        let mut routes = Vec::new();
+        let mut known: HashMap<RouteKey, u32> = HashMap::new();
+        for request in requests {
+            let key = (request.method, request.uri);
+            let route = *known.entry(key).or_insert_with(|| {
+                routes.push(key);
+                // Fewer routes than requests, whose numbers have 32 bits.
+                (routes.len() - 1) as u32
+            });
+            match &mut of {
+                RouteOf::Table(table) => table[request.id.0 as usize] = route,
+                RouteOf::Map(map) => drop(map.insert(request.id.0, route)),
+            }
+        }
+        Self { routes, of }
+    }
+
+    /// The route of a request, as an index; `None` if it has not ended or there is none.
+    pub(crate) fn find(&self, request: RequestId) -> Option<usize> {
+        let route = match &self.of {
+            RouteOf::Table(table) => table.get(request.0 as usize),
+            RouteOf::Map(map) => map.get(&request.0),
+        };
+        route.map(|route| *route as usize).filter(|route| *route < self.routes.len())
+    }
+}
+
+pub(super) struct Scan<'a> {
+    recording: &'a Recording,
+    table: RouteTable,
+    samples: Vec<u64>,
+}
+
+impl<'a> Scan<'a> {
+    pub(super) fn new(recording: &'a Recording) -> Self {
+        let table = RouteTable::new(&recording.requests);
+        let samples = vec![0; table.routes.len()];
+        Self { recording, table, samples }
+    }
+
+    /// Counts a busy sample of a request.
+    pub(super) fn take(&mut self, request: RequestId) {
+        if let Some(route) = self.table.find(request) {
+            self.samples[route] += 1;
+        }
+    }
+
+    pub(super) fn finish(self, busy: u64) -> RequestSummary {
+        let interner = &self.recording.interner;
+        let interval_ns = self.recording.info.interval_ns;
+        let mut durations = vec![Vec::new(); self.samples.len()];
+        let mut routes = Vec::with_capacity(self.samples.len());
+        for ((method, uri), samples) in self.table.routes.iter().zip(self.samples) {
+            routes.push(Route { method: *method, uri: *uri, samples, ..Route::default() });
+        }
+        for request in &self.recording.requests {
+            if let Some(at) = self.table.find(request.id) {
+                let seen_ns = request.last_ns.saturating_sub(request.first_ns);
+                durations[at].push(seen_ns.saturating_add(interval_ns));
+                let peak = &mut routes[at].peak_memory_bytes;
+                *peak = request.peak_memory_bytes.max(*peak);
+            }
+        }
+        for (route, durations) in routes.iter_mut().zip(&mut durations) {
+            durations.sort_unstable();
+            let sum: u128 = durations.iter().map(|ns| u128::from(*ns)).sum();
+            route.count = durations.len() as u64;
+            route.mean_ns = u64::try_from(sum / durations.len().max(1) as u128).unwrap_or(u64::MAX);
+            route.p50_ns = quantile(durations, 50);
+            route.p95_ns = quantile(durations, 95);
+        }
+        routes.sort_by(|a, b| {
+            let text = |id: StringId| interner.text(id);
+            (b.samples, b.count)
+                .cmp(&(a.samples, a.count))
+                .then_with(|| (text(a.uri), text(a.method)).cmp(&(text(b.uri), text(b.method))))
+        });
+        RequestSummary { count: self.recording.requests.len() as u64, busy, routes }
+    }
+}
+
+/// The smallest value that at least `percent` of all do not exceed.
+fn quantile(sorted: &[u64], percent: usize) -> u64 {
+    let rank = (sorted.len() * percent).div_ceil(100);
+    sorted.get(rank.saturating_sub(1)).copied().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_values_that_occurred() {
+        let values: Vec<u64> = (1..=20).collect();
+        assert_eq!((quantile(&values, 50), quantile(&values, 95)), (10, 19));
+        assert_eq!((quantile(&[7], 50), quantile(&[7], 95), quantile(&[], 50)), (7, 7, 0));
+    }
+}

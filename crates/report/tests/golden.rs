@@ -1,0 +1,86 @@
+//! What each format looks like. Read the difference before accepting a new one (`make bless`).
+#![allow(clippy::unwrap_used, reason = "test code")]
+
+mod support;
+
+use slip_report::{Format, Options, render};
+use support::{Builder, both_languages};
+
+fn text(format: Format, options: &Options) -> String {
+    String::from_utf8(render(&both_languages(), format, options).unwrap()).unwrap()
+}
+
+#[test]
+fn markdown() {
+    insta::assert_snapshot!(text(Format::Markdown, &Options::default()));
+}
+
+#[test]
+fn markdown_with_everything() {
+    let options = Options {
+        top: 3,
+        include_idle: true,
+        per_worker: true,
+        title: Some("Friday <evening>".into()),
+        notes: vec!["the file is cut short: 5 of 9 bytes are there".into(), "<img src=x>".into()],
+    };
+    insta::assert_snapshot!(text(Format::Markdown, &options));
+}
+
+#[test]
+fn json() {
+    insta::assert_snapshot!(text(Format::Json, &Options { top: 3, ..Options::default() }));
+}
+
+#[test]
+fn collapsed() {
+    insta::assert_snapshot!(text(Format::Collapsed, &Options::default()));
+}
+
+#[test]
+fn collapsed_with_idle_per_worker() {
+    let options = Options { include_idle: true, per_worker: true, ..Options::default() };
+    insta::assert_snapshot!(text(Format::Collapsed, &options));
+}
+
+#[test]
+fn speedscope() {
+    let json: serde_json::Value =
+        serde_json::from_str(&text(Format::Speedscope, &Options::default())).unwrap();
+    insta::assert_json_snapshot!(json);
+}
+
+#[test]
+fn headlines() {
+    let first_line = |recording| {
+        let text =
+            String::from_utf8(render(&recording, Format::Markdown, &Options::default()).unwrap()).unwrap();
+        text.lines().next().unwrap().to_owned()
+    };
+    use slip_model::{FrameKind, Language, StackId, State};
+    let mut lines = vec![first_line(both_languages()), first_line(Builder::new("").finish())];
+    let cases: [&[(u32, usize, State)]; 6] = [
+        &[(10, 0, State::IDLE)],
+        &[(190, 0, State::IDLE), (10, 1, State::ON_CPU)],
+        &[(10, 1, State::CPU_UNKNOWN)],
+        &[(10, 2, State::ON_CPU)],
+        &[(10, 0, State::ENGINE), (3, 1, State::ON_CPU)],
+        &[(10, 0, State::ON_CPU)],
+    ];
+    for case in cases {
+        let mut b = Builder::new("");
+        let process = b.process(Language::Php, "8.4.1", 7, "php-fpm: pool a");
+        let thread = b.thread(process, 7, 0, "");
+        let frame = "App\\Price::tax@/srv/app/src/Price.php:8:14";
+        let stacks = [
+            StackId(0),
+            b.stack(FrameKind::Php, &["{main}@/srv/app/index.php:1:2", frame]),
+            b.stack(FrameKind::Php, &["{main}@/srv/app/index.php:1:2", frame, "preg_match"]),
+        ];
+        for (count, stack, state) in case {
+            b.samples(*count, thread, stacks[*stack], *state, 0);
+        }
+        lines.push(first_line(b.finish()));
+    }
+    insta::assert_snapshot!(lines.join("\n"));
+}

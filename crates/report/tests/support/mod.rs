@@ -1,0 +1,190 @@
+//! A small recording that has everything that is hard to show.
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+pub(crate) mod schema;
+
+use slip_model::{
+    Frame, FrameId, FrameKind, Interner, Language, Process, ProcessId, Recording, RecordingInfo, Request,
+    RequestId, Sample, SampleBlock, StackId, State, Thread, ThreadId, Totals,
+};
+
+/// 100 Hz, so that times are round.
+pub(crate) const INTERVAL_NS: u64 = 10_000_000;
+
+/// Builds recordings sample by sample.
+pub(crate) struct Builder {
+    pub(crate) recording: Recording,
+    block: SampleBlock,
+    now_ns: u64,
+}
+
+impl Builder {
+    pub(crate) fn new(target: &str) -> Self {
+        let info = RecordingInfo {
+            tool: "slip 0.1.0".into(),
+            started_unix_ns: 1_795_299_005_000_000_000,
+            interval_ns: INTERVAL_NS,
+            target: target.into(),
+            sampler: "outside".into(),
+            cannot_see: vec!["Native frames.".into(), "What the kernel does.".into()],
+            host: "6.1.0 x86_64".into(),
+            ..RecordingInfo::default()
+        };
+        Self {
+            recording: Recording { info, ..Recording::default() },
+            block: SampleBlock::default(),
+            now_ns: 0,
+        }
+    }
+
+    pub(crate) fn process(&mut self, language: Language, version: &str, pid: u32, title: &str) -> ProcessId {
+        let id = ProcessId(self.recording.processes.len() as u32);
+        let (version, title) = (version.into(), title.into());
+        let process = Process { id, pid, ns_pid: pid % 100, language, version, title, ..Process::default() };
+        self.recording.processes.push(process);
+        id
+    }
+
+    pub(crate) fn thread(&mut self, process: ProcessId, tid: u32, interpreter: u64, name: &str) -> ThreadId {
+        let id = ThreadId(self.recording.threads.len() as u32);
+        let name = self.recording.interner.string(name);
+        self.recording.threads.push(Thread { id, process, tid, interpreter, name });
+        id
+    }
+
+    /// `name@file:first:line`, outermost first; without `@` a function of PHP itself.
+    pub(crate) fn stack(&mut self, kind: FrameKind, frames: &[&str]) -> StackId {
+        let interner = &mut self.recording.interner;
+        frames.iter().fold(StackId(0), |parent, text| {
+            let frame = frame(interner, kind, text);
+            interner.push(parent, frame)
+        })
+    }
+
+    pub(crate) fn samples(
+        &mut self,
+        count: u32,
+        thread: ThreadId,
+        stack: StackId,
+        state: State,
+        request: u32,
+    ) {
+        for _ in 0..count {
+            let time_ns = self.now_ns;
+            self.block.push(Sample { time_ns, thread, stack, state, request: RequestId(request) });
+            self.now_ns += INTERVAL_NS / 4;
+        }
+    }
+
+    pub(crate) fn request(
+        &mut self,
+        id: u32,
+        process: ProcessId,
+        method: &str,
+        uri: &str,
+        intervals: u64,
+        memory: u64,
+    ) {
+        let interner = &mut self.recording.interner;
+        self.recording.requests.push(Request {
+            id: RequestId(id),
+            process,
+            method: interner.string(method),
+            uri: interner.string(uri),
+            first_ns: 1_000,
+            last_ns: 1_000 + intervals * INTERVAL_NS,
+            samples: intervals as u32 + 1,
+            peak_memory_bytes: memory,
+            ..Request::default()
+        });
+    }
+
+    pub(crate) fn finish(mut self) -> Recording {
+        let samples = self.block.len() as u64;
+        self.recording.blocks.push(self.block);
+        self.recording.totals = Totals {
+            duration_ns: 2_000_000_000,
+            ticks_planned: 200,
+            ticks_taken: 197,
+            samples,
+            repaired: 4,
+            torn: 1,
+            failed: 2,
+            own_cpu_ns: 9_000_000,
+            complete: true,
+            ..Totals::default()
+        };
+        self.recording
+    }
+}
+
+fn frame(interner: &mut Interner, kind: FrameKind, text: &str) -> FrameId {
+    let Some((name, place)) = text.rsplit_once('@') else {
+        let kind = if kind == FrameKind::Php { FrameKind::PhpInternal } else { FrameKind::Marker };
+        let name = interner.string(text);
+        return interner.frame(Frame { kind, name, ..Frame::default() });
+    };
+    let mut parts = place.rsplitn(3, ':');
+    let mut number = || parts.next().and_then(|part| part.parse().ok()).unwrap_or(0);
+    let (line, first_line) = (number(), number());
+    let (name, file) = (interner.string(name), interner.string(parts.next().unwrap_or("")));
+    interner.frame(Frame { kind, name, file, first_line, line })
+}
+
+/// Two languages, threads of subinterpreters, idle workers, cut stacks, recursion, unicode and hostile names.
+pub(crate) fn both_languages() -> Recording {
+    let mut b = Builder::new("--fpm www --pid 4711");
+    let www = "php-fpm: pool www";
+    let first = b.process(Language::Php, "8.4.14", 1_001, www);
+    let second = b.process(Language::Php, "8.3.27", 1_002, www);
+    let python = b.process(Language::Python, "3.13.1", 4_711, "gunicorn: worker [größe;\u{1b}[31m]");
+    let php = [b.thread(first, 1_001, 0, ""), b.thread(second, 1_002, 0, "")];
+    let main = b.thread(python, 4_711, 0, "MainThread");
+    let worker = b.thread(python, 4_720, 0, "");
+    let sub = b.thread(python, 4_721, 3, "sub");
+
+    let index = "{main}@/srv/app/public/index.php:1:12";
+    let query = b.stack(
+        FrameKind::Php,
+        &[index, "App\\Repo::find@/srv/app/src/Repo.php:20:31", "PDOStatement::execute"],
+    );
+    let tax = b.stack(FrameKind::Php, &[index, "App\\Price::tax@/srv/app/src/Price.php:8:14"]);
+    let tax_deep = b.stack(
+        FrameKind::Php,
+        &[
+            index,
+            "App\\Price::tax@/srv/app/src/Price.php:8:11",
+            "App\\Price::tax@/srv/app/src/Price.php:8:14",
+        ],
+    );
+    let hostile = b.stack(
+        FrameKind::Php,
+        &[
+            index,
+            "{closure:/srv/a|b.php:3}@/srv/a|b.php:3:4",
+            "evil;name`<b>\u{202e}\u{1b}]0;x\u{7}\nnext@/tmp/計算.php:1:1",
+        ],
+    );
+    let go =
+        b.stack(FrameKind::Python, &["<module>@/srv/py/app.py:1:40", "Handler.größe@/srv/py/app.py:12:19"]);
+    let lost = b.stack(FrameKind::Python, &["[unreadable]"]);
+
+    let (cpu, wait) = (State::ON_CPU, State::default());
+    for (at, thread) in php.into_iter().enumerate() {
+        let request = at as u32 + 1;
+        b.samples(30, thread, StackId(0), State::IDLE, 0);
+        b.samples(2, thread, StackId(0), State::ENGINE.with(cpu), request);
+        b.samples(13, thread, query, wait, request);
+        b.samples(1, thread, query, cpu, request);
+        b.samples(4, thread, tax, cpu, request);
+        b.samples(3, thread, tax_deep, cpu.with(State::REPAIRED), request);
+        b.samples(1, thread, hostile, State::CPU_UNKNOWN, request);
+    }
+    b.samples(8, main, go, cpu.with(State::HAS_GIL), 0);
+    b.samples(3, worker, go, wait.with(State::TRUNCATED), 0);
+    b.samples(1, sub, lost, wait, 0);
+    b.samples(2, sub, StackId(0), wait, 0);
+    b.request(1, first, "GET", "/cart/<script>", 23, 4_194_304);
+    b.request(2, second, "GET", "/cart/<script>", 24, 6_291_456);
+    b.finish()
+}

@@ -1,0 +1,18 @@
+//! The loader, and the reports on what it loads. The corpus should have a few small recordings to begin with.
+#![no_main]
+
+use std::io::Write as _;
+
+use libfuzzer_sys::fuzz_target;
+use slip_record::file::load;
+use slip_report::{Format, Options, render};
+
+fuzz_target!(|bytes: &[u8]| {
+    let mut file = tempfile::NamedTempFile::new_in("/dev/shm").expect("space for a small file");
+    file.write_all(bytes).expect("space for a small file");
+    let Ok(loaded) = load(file.path()) else { return };
+    let options = Options { include_idle: true, notes: loaded.warnings, ..Options::default() };
+    for format in [Format::Markdown, Format::Json, Format::Pprof] {
+        render(&loaded.recording, format, &options).expect("every recording has a report");
+    }
+});
