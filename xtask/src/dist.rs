@@ -20,7 +20,9 @@ pub(crate) fn run() -> Result<()> {
     }
     shell(&format!("{slip} man {folder}/share/man/man1"))?;
     shell(&format!("{slip} completions bash > {folder}/share/bash-completion/completions/slip"))?;
-    shell(&format!("tar -C target/dist --sort=name --owner=0 --group=0 --numeric-owner -czf target/dist/{name}.tar.gz {name}"))?;
+    shell(&format!(
+        "tar -C target/dist --sort=name --owner=0 --group=0 --numeric-owner -czf target/dist/{name}.tar.gz {name}"
+    ))?;
     shell(&format!("cd target/dist && sha256sum {name}.tar.gz | tee {name}.tar.gz.sha256"))
 }
 

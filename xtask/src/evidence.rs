@@ -52,8 +52,12 @@ pub(crate) fn run(only: Option<&str>) -> Result<()> {
 
 /// The cells of a row: name, promise, command, last figure, conditions.
 fn row(line: &str) -> Option<Vec<String>> {
-    let cells: Vec<String> =
-        line.strip_prefix("| ")?.strip_suffix(" |")?.split(" | ").map(|cell| cell.trim().to_owned()).collect();
+    let cells: Vec<String> = line
+        .strip_prefix("| ")?
+        .strip_suffix(" |")?
+        .split(" | ")
+        .map(|cell| cell.trim().to_owned())
+        .collect();
     (cells.len() == 5 && cells[2].starts_with('`')).then_some(cells)
 }
 

@@ -1,21 +1,35 @@
-//! Regenerates committed files that are derived from something installed here. `cargo xtask` lists the commands.
+//! Work on the repository itself: generated files, the test run, evidence, packing. `cargo xtask` lists the commands.
 //!
 //! Owns the recipes of generated files. Never needs the network.
 
+mod dist;
+mod evidence;
+mod notice;
+mod test_run;
 mod zend_offsets;
 
 use anyhow::{Result, bail};
 
-const USAGE: &str = "usage: cargo xtask zend-offsets [--check]
+const USAGE: &str = "usage: cargo xtask COMMAND
 
-  zend-offsets   writes crates/zend/src/offsets/v*.rs from the headers of every PHP that is installed
-                 (8.2 by php-config8.2, 8.4 in the root folder that fixtures/roots/roots makes)
-      --check    changes nothing; fails if a file is not what the headers say";
+  test                     everything that must pass, with one line of counts at the end
+  evidence [NAME]          re-measures docs/evidence.md, or one row of it
+  dist                     packs target/dist/slip-*.tar.gz from the release build
+  notice [--check]         writes NOTICE: the libraries that are linked in, with their licences
+  zend-offsets [--check]   writes crates/zend/src/offsets/v*.rs from the headers of every PHP that is installed
+                           (8.2 by php-config8.2, 8.4 in the root folder that fixtures/roots/roots makes)
+      --check              changes nothing; fails if a file is not what it should be";
 
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match args[..] {
+        ["test"] => test_run::run(),
+        ["evidence"] => evidence::run(None),
+        ["evidence", name] => evidence::run(Some(name)),
+        ["dist"] => dist::run(),
+        ["notice"] => notice::write(),
+        ["notice", "--check"] => notice::check(),
         ["zend-offsets"] => zend_offsets::write(),
         ["zend-offsets", "--check"] => zend_offsets::check(),
         _ => bail!("{USAGE}"),

@@ -23,7 +23,14 @@ pub(crate) fn check() -> Result<()> {
 
 fn text() -> Result<String> {
     let output = Command::new("cargo")
-        .args(["metadata", "--format-version", "1", "--locked", "--filter-platform", "x86_64-unknown-linux-gnu"])
+        .args([
+            "metadata",
+            "--format-version",
+            "1",
+            "--locked",
+            "--filter-platform",
+            "x86_64-unknown-linux-gnu",
+        ])
         .output()?;
     if !output.status.success() {
         bail!("cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
@@ -33,10 +40,18 @@ fn text() -> Result<String> {
     let shipped = shipped(&metadata)?;
     let mut lines: Vec<String> = packages
         .iter()
-        .filter(|package| package["source"].is_string() && shipped.contains(&package["id"].as_str().unwrap_or("")))
+        .filter(|package| {
+            package["source"].is_string() && shipped.contains(&package["id"].as_str().unwrap_or(""))
+        })
         .map(|package| {
             let word = |key: &str| package[key].as_str().unwrap_or("not stated").to_owned();
-            format!("{} {}\n    licence: {}\n    source:  {}", word("name"), word("version"), word("license"), word("repository"))
+            format!(
+                "{} {}\n    licence: {}\n    source:  {}",
+                word("name"),
+                word("version"),
+                word("license"),
+                word("repository")
+            )
         })
         .collect();
     lines.sort();
@@ -66,7 +81,9 @@ fn shipped(metadata: &Value) -> Result<Vec<&str>> {
         }
         found.push(id);
         for dependency in node(id).and_then(|node| node["deps"].as_array()).into_iter().flatten() {
-            let normal = dependency["dep_kinds"].as_array().is_some_and(|kinds| kinds.iter().any(|kind| kind["kind"].is_null()));
+            let normal = dependency["dep_kinds"]
+                .as_array()
+                .is_some_and(|kinds| kinds.iter().any(|kind| kind["kind"].is_null()));
             if normal && let Some(id) = dependency["pkg"].as_str() {
                 queue.push(id);
             }

@@ -31,9 +31,22 @@ pub(crate) fn run() -> Result<()> {
     let mut shellcheck = vec!["-x"];
     shellcheck.extend(scripts.iter().map(String::as_str));
     step(&mut counts, "shell scripts", "shellcheck", &shellcheck, &[]);
-    step(&mut counts, "release build", "cargo", &["build", "-q", "--release", "--locked", "-p", "slip-cli"], &[]);
+    step(
+        &mut counts,
+        "release build",
+        "cargo",
+        &["build", "-q", "--release", "--locked", "-p", "slip-cli"],
+        &[],
+    );
     cargo_tests(&mut counts, &skips)?;
-    step(&mut counts, "offset tables", "cargo", &["run", "-q", "-p", "xtask", "--", "zend-offsets", "--check"], &[]);
+    step(
+        &mut counts,
+        "offset tables",
+        "cargo",
+        &["run", "-q", "-p", "xtask", "--", "zend-offsets", "--check"],
+        &[],
+    );
+    step(&mut counts, "notice", "cargo", &["run", "-q", "-p", "xtask", "--", "notice", "--check"], &[]);
     if is_root()? {
         step(&mut counts, "demo", "labs/demo", &[], &[("DEMO_SECONDS", "3"), ("DEMO_POSTS", "40")]);
     } else {

@@ -178,10 +178,7 @@ const GROUPS: &[Group] = &[
     Group {
         name: "string",
         ty: "ZendString",
-        fields: &[
-            field("len", "offsetof(zend_string, len)"),
-            field("val", "offsetof(zend_string, val)"),
-        ],
+        fields: &[field("len", "offsetof(zend_string, len)"), field("val", "offsetof(zend_string, val)")],
     },
     Group {
         name: "generator",
@@ -229,7 +226,9 @@ pub(crate) fn check() -> Result<()> {
             Ok(includes) => {
                 let committed = fs::read_to_string(table_path(headers.version))?;
                 if committed != table(headers.version, &includes)? {
-                    bail!("the table of {major}.{minor} is not what its headers say: run `cargo xtask zend-offsets`");
+                    bail!(
+                        "the table of {major}.{minor} is not what its headers say: run `cargo xtask zend-offsets`"
+                    );
                 }
             }
             Err(reason) => eprintln!("skipped {major}.{minor}: {reason:#}"),
@@ -358,7 +357,11 @@ fn program() -> String {
 }
 
 fn run(program: &str, includes: &[String]) -> Result<String> {
-    let folder = std::env::temp_dir().join(format!("slip-xtask.{}.{:?}", std::process::id(), std::thread::current().id()));
+    let folder = std::env::temp_dir().join(format!(
+        "slip-xtask.{}.{:?}",
+        std::process::id(),
+        std::thread::current().id()
+    ));
     fs::create_dir_all(&folder)?;
     let result = compile_and_run(&folder, program, includes);
     fs::remove_dir_all(&folder)?;
@@ -370,7 +373,13 @@ fn compile_and_run(folder: &Path, program: &str, includes: &[String]) -> Result<
     fs::write(&source, program)?;
     // Inline functions of the headers name functions of PHP; without optimisation they would be linked.
     let output = Command::new("cc")
-        .args(["-w", "-O1", "-ffunction-sections", "-Wl,--gc-sections", "-Wl,--unresolved-symbols=ignore-all"])
+        .args([
+            "-w",
+            "-O1",
+            "-ffunction-sections",
+            "-Wl,--gc-sections",
+            "-Wl,--unresolved-symbols=ignore-all",
+        ])
         .args(includes)
         .arg(&source)
         .arg("-o")

@@ -178,7 +178,7 @@ impl Frames {
                 Doubt::Remain | Doubt::Gone => return Ok(None),
             }
         }
-        if !self.links_hold(chain, executor) {
+        if !self.links_hold(chain, executor) || !self.innermost_is_whole(memory, executor)? {
             return Ok(None);
         }
         if !self.frameless.is_null() && !self.resolve_frameless(memory, interner, moment)? {
@@ -388,6 +388,27 @@ impl Frames {
                     }),
                 }
             })
+    }
+
+    /// Whether the innermost frame is one frame: its instruction is one of its function.
+    ///
+    /// Only compiled code (JIT) leaves another one there, and then it stays there. Otherwise the frame was replaced while
+    /// it was copied.
+    fn innermost_is_whole<M: Memory + ?Sized>(&self, memory: &M, executor: Executor) -> Result<bool, ReadError> {
+        let Some(raw) = self.raw.first() else { return Ok(true) };
+        let function = self.functions.get(raw.func);
+        let in_code = function.is_none_or(|function| {
+            !matches!(function.kind, Kind::User | Kind::Code) || self.op(raw, function, executor).is_some()
+        });
+        if in_code || self.handles_exception(executor, raw) {
+            return Ok(true);
+        }
+        let mut bytes = vec![0; layout(self.offsets).len];
+        let remains = read(memory, raw.addr, &mut bytes)? && {
+            let now = self.raw(raw.addr, &bytes);
+            (now.func, now.opline) == (raw.func, raw.opline)
+        };
+        Ok(remains)
     }
 
     /// Whether an instruction calls functions without leaving the VM.
