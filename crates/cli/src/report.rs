@@ -23,8 +23,12 @@ pub(crate) fn run(options: &ReportOptions) -> Result<(), Failure> {
         FormatName::Speedscope => Format::Speedscope,
         FormatName::Pprof => Format::Pprof,
     };
-    let report_options =
-        Options { top: options.top as usize, include_idle: options.idle, ..Options::default() };
+    let report_options = Options {
+        top: options.top as usize,
+        include_idle: options.idle,
+        notes: loaded.warnings.clone(),
+        ..Options::default()
+    };
     let report = slip_report::render(&loaded.recording, format, &report_options)
         .map_err(|error| Failure::new(failure::IO, error.to_string()))?;
     match &options.output {

@@ -92,8 +92,9 @@ fn a_cut_file_gives_what_is_left() {
                         last_share * 100.0
                     );
                 }
+                // A packed block, a tenth of this file, is whole or lost.
                 let had = length as f64 / whole.len() as f64;
-                assert!(last_share > had - 0.2, "{length}: {last_share} of the samples in {had} of the file");
+                assert!(last_share > had - 0.3, "{length}: {last_share} of the samples in {had} of the file");
             }
             Err(FileError::Damaged { .. } | FileError::NotASlipFile { .. }) => {
                 assert!(length < whole.len() / 4, "{length}: nothing could be read");

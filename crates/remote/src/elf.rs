@@ -86,6 +86,11 @@ pub(crate) fn read_facts(paths: &[PathBuf], inode: u64) -> Option<Arc<ElfFacts>>
     None
 }
 
+/// Virtual address of a symbol that interpreters are found by, in an ELF file; for tests of the parser.
+pub fn elf_symbol(data: &[u8], name: &str) -> Option<u64> {
+    parse(data)?.symbol(name)
+}
+
 /// Parses an ELF file; `None` if it is none or is damaged.
 pub(crate) fn parse<'data, R: ReadRef<'data>>(data: R) -> Option<ElfFacts> {
     let header = elf::FileHeader64::<Endianness>::parse(data).ok()?;

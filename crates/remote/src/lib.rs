@@ -15,6 +15,7 @@ mod procfs;
 
 pub use chain::{Anchor, Calling, Chain, ChainReader, FrameLayout, Head};
 pub use discover::{FpmMaster, FpmPool, descendants, find_fpm_pool, find_host_pid};
+pub use elf::elf_symbol;
 pub use image::{Image, ImageRecorder};
 pub use live::{LiveProcess, OpenError};
 pub use maps::{Mapping, parse_maps};

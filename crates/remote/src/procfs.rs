@@ -104,12 +104,20 @@ pub enum Activity {
     Unknown,
 }
 
-/// Asks again and again whether one thread is running, through a file that is kept open.
+/// Asks again and again whether one thread is running, through files that are kept open.
 #[derive(Debug)]
 pub struct ActivityReader {
     file: File,
     kind: ActivityFile,
+    /// `schedstat`: time run, time waited for a CPU, and number of times run. Missing in kernels built without it.
+    schedstat: Option<File>,
+    /// What stood there last.
+    stamp: [u8; STAMP_BYTES],
+    stamp_len: usize,
 }
+
+/// Three numbers of 20 digits, and blanks.
+const STAMP_BYTES: usize = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ActivityFile {
@@ -127,13 +135,28 @@ impl ActivityReader {
     ///
     /// If neither file can be opened: the thread is gone.
     pub fn open(pid: u32, tid: u32) -> io::Result<Self> {
+        let schedstat = File::open(format!("/proc/{pid}/task/{tid}/schedstat")).ok();
+        let reader =
+            |file, kind| Self { file, kind, schedstat, stamp: [0; STAMP_BYTES], stamp_len: 0 };
         let mut buf = [0; 32];
         if let Ok(file) = File::open(format!("/proc/{pid}/task/{tid}/syscall"))
             && file.read_at(&mut buf, 0).is_ok()
         {
-            return Ok(Self { file, kind: ActivityFile::Syscall });
+            return Ok(reader(file, ActivityFile::Syscall));
         }
-        Ok(Self { file: File::open(format!("/proc/{pid}/task/{tid}/stat"))?, kind: ActivityFile::Stat })
+        Ok(reader(File::open(format!("/proc/{pid}/task/{tid}/stat"))?, ActivityFile::Stat))
+    }
+
+    /// Whether the thread is blocked and has been since the last call: nothing that it alone changes, such as its
+    /// stack, can have changed since then. The first answer is always no.
+    ///
+    /// A thread that is blocked now and ran in between was switched out, which adds to its `schedstat`.
+    pub fn is_resting(&mut self) -> bool {
+        let mut stamp = [0; STAMP_BYTES];
+        let len = self.schedstat.as_ref().and_then(|file| file.read_at(&mut stamp, 0).ok()).unwrap_or(0);
+        let same = len > 0 && stamp[..len] == self.stamp[..self.stamp_len];
+        (self.stamp, self.stamp_len) = (stamp, len);
+        same && self.read() == Activity::Blocked
     }
 
     /// What the thread does now.
@@ -172,6 +195,24 @@ mod tests {
             ("a) S (b", 'R', 7, 4711)
         );
         assert_eq!(parse_stat("12 (a"), None);
+    }
+
+    #[test]
+    fn a_blocked_thread_rests_until_it_runs() {
+        let mut child = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let pid = child.id();
+        let mut reader = ActivityReader::open(pid, pid).unwrap();
+        // It rests at last, when it waits for input.
+        while !reader.is_resting() {
+            std::thread::yield_now();
+        }
+        let mut stdin = child.stdin.take().unwrap();
+        io::Write::write_all(&mut stdin, b"\n").unwrap();
+        while reader.is_resting() {
+            std::thread::yield_now();
+        }
+        drop(stdin);
+        child.wait().unwrap();
     }
 
     #[test]

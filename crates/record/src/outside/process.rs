@@ -42,6 +42,10 @@ pub(super) struct WatchedProcess {
     request_key: u64,
     failures: u32,
     readings: Vec<StackReading>,
+    /// The last look at a PHP process; its stack is in `readings`.
+    php: PhpReading,
+    /// The last sample of all threads succeeded, so that it can be repeated while they rest.
+    repeatable: bool,
 }
 
 #[derive(Debug)]
@@ -81,6 +85,8 @@ impl WatchedProcess {
             request_key: 0,
             failures: 0,
             readings: Vec::new(),
+            php: PhpReading::default(),
+            repeatable: false,
         })
     }
 
@@ -147,14 +153,29 @@ impl WatchedProcess {
         }
     }
 
+    /// Whether no thread has run since the last sample: then nothing needs to be read, as nothing has changed.
+    ///
+    /// Every thread is asked, even after one has answered no, so that each knows when it was asked last.
+    fn rests(&mut self) -> bool {
+        let mut all = self.repeatable && self.threads.len() == self.readings.len();
+        for thread in self.threads.values_mut() {
+            all &= thread.activity.as_mut().is_some_and(ActivityReader::is_resting);
+        }
+        all
+    }
+
     /// False if there is no thread at all, as after `exec` into a program whose memory lies at the same addresses.
     fn sample_python(&mut self, now_ns: u64, options: Options, sink: &mut Sink) -> Result<bool, ReadError> {
+        let rests = self.rests();
         let Reader::Python(interpreter) = &mut self.reader else { return Ok(false) };
         let mut readings = std::mem::take(&mut self.readings);
-        readings.clear();
-        let result = interpreter.sample(&self.memory, &mut sink.interner, &mut readings);
+        self.repeatable = false;
+        if !rests {
+            readings.clear();
+            interpreter.sample(&self.memory, &mut sink.interner, &mut readings)?;
+        }
         for reading in &readings {
-            let (thread, activity) = self.thread(reading, sink);
+            let (thread, activity) = self.thread(reading, rests, sink);
             let state = state_of(reading, activity);
             self.store(now_ns, options, sink, reading, thread, state, RequestId(0));
         }
@@ -163,16 +184,24 @@ impl WatchedProcess {
             self.threads.retain(|key, _| alive.contains(key));
         }
         let any = !readings.is_empty();
+        self.repeatable = any && readings.iter().all(|reading| reading.outcome != Outcome::Torn);
         self.readings = readings;
-        result.map(|()| any)
+        Ok(any)
     }
 
     fn sample_php(&mut self, now_ns: u64, options: Options, sink: &mut Sink) -> Result<bool, ReadError> {
+        let rests = self.rests();
         let Reader::Php(engine) = &mut self.reader else { return Ok(false) };
-        let mut reading = PhpReading::default();
-        let php_options = slip_zend::SampleOptions { now_ns, keep_query: options.keep_query };
-        engine.sample(&self.memory, &mut sink.interner, &php_options, &mut reading)?;
-        let (thread, activity) = self.thread(&reading.stack, sink);
+        if !rests {
+            self.repeatable = false;
+            let php_options = slip_zend::SampleOptions { now_ns, keep_query: options.keep_query };
+            engine.sample(&self.memory, &mut sink.interner, &php_options, &mut self.php)?;
+            self.readings.clear();
+            self.readings.push(self.php.stack);
+            self.repeatable = self.php.stack.outcome != Outcome::Torn;
+        }
+        let reading = self.php;
+        let (thread, activity) = self.thread(&reading.stack, rests, sink);
         let mut state = state_of(&reading.stack, activity);
         match reading.phase {
             Phase::Idle => state = state.with(State::IDLE),
@@ -223,15 +252,19 @@ impl WatchedProcess {
         sink.push(Sample { time_ns: now_ns, thread, stack: reading.stack, state, request });
     }
 
-    /// The number of a thread, and whether it runs.
-    fn thread(&mut self, reading: &StackReading, sink: &mut Sink) -> (ThreadId, Activity) {
+    /// The number of a thread, and whether it runs; one that `rests` is known to be blocked.
+    fn thread(&mut self, reading: &StackReading, rests: bool, sink: &mut Sink) -> (ThreadId, Activity) {
         let pid = self.pid();
         if let Some(thread) = self.threads.get_mut(&reading.thread_key) {
             if thread.known.name != reading.name && reading.name.0 != 0 {
                 thread.known.name = reading.name;
                 sink.update_thread(thread.known);
             }
-            let activity = thread.activity.as_ref().map_or(Activity::Unknown, ActivityReader::read);
+            let activity = match &thread.activity {
+                _ if rests => Activity::Blocked,
+                Some(reader) => reader.read(),
+                None => Activity::Unknown,
+            };
             return (thread.known.id, activity);
         }
         let tid = self.host_tid(reading.native_tid);
@@ -311,7 +344,7 @@ fn find_reader(memory: &LiveProcess) -> Result<(Reader, Language, String), Targe
     match slip_zend::detect(memory) {
         Ok(Some(version)) => {
             let engine = Engine::attach(memory).map_err(php_issue)?;
-            Ok((Reader::Php(Box::new(engine)), Language::Php, version.to_string()))
+            Ok((Reader::Php(Box::new(engine)), Language::Php, version.text))
         }
         Ok(None) => {
             Err(TargetIssue::NotAnInterpreter { program: memory.program().to_string_lossy().into_owned() })
