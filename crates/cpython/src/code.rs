@@ -6,12 +6,13 @@
 //! - Where the interpreter counts the code objects that die (3.14 on), as long as the count has not changed. The count
 //!   goes up before the memory is given back, and is read before the stacks: what was confirmed under the same count was
 //!   alive when the count was read.
-//! - Elsewhere for [`CONFIRMED_NS`]: at rates below 200 Hz each sample confirms what it uses.
+//! - Elsewhere for [`CONFIRMED_NS`]: at rates below 200 Hz each sample confirms what it uses. Once an entry has been
+//!   refuted, this target is one of those that do it, and each sample confirms what it uses for [`VOLATILE_NS`].
 //!
 //! To confirm means to read the witness again and to find the same bytes. From 3.12 on the witness is the piece of the
 //! code object from its first line to its line table, which has a version number that no two code objects share. 3.11 has
-//! no such number, and the pointers in that piece do come back with other content behind them (measured: 76 % of the
-//! code objects that an `exec` loop puts at a used address): there, the witness is the content too.
+//! no such number, and the pointers in that piece may come back with other content behind them (measured: up to 1.5 % of
+//! the code objects that an `exec` loop puts at a used address): there, the witness is the content too.
 //!
 //! What remains is a code object that dies and whose successor runs between the confirmation and the copy of the stack,
 //! some microseconds; compiling takes longer.
@@ -28,6 +29,9 @@ use crate::strings::Text;
 
 /// How long an entry is taken for true without a count of dead code objects.
 pub(crate) const CONFIRMED_NS: u64 = 5_000_000;
+
+/// How long a target that has put a code object where another one was is expected to do so again.
+const VOLATILE_NS: u64 = 10_000_000_000;
 
 /// Largest location table that we read. Some 3 bytes per line of source are usual.
 const MAX_TABLE_BYTES: u64 = 1_024 * 1_024;
@@ -101,6 +105,9 @@ pub(crate) struct CodeCache {
     gaps: Vec<RemoteAddr>,
     /// What an entry must have been confirmed under to hold.
     epoch: u64,
+    now_ns: u64,
+    /// Until when each sample is to confirm all it uses.
+    volatile_until_ns: u64,
     /// `PyCode_Type`, once it is known.
     code_type: Option<RemoteAddr>,
     ranges: Vec<Range>,
@@ -109,13 +116,19 @@ pub(crate) struct CodeCache {
 
 impl CodeCache {
     /// Begins a sample: only entries that were confirmed under this epoch hold.
-    pub(crate) fn begin(&mut self, epoch: u64) {
+    pub(crate) fn begin(&mut self, epoch: u64, now_ns: u64) {
         self.epoch = epoch;
+        self.now_ns = now_ns;
         self.table_bytes_left = MAX_TABLE_BYTES_PER_SAMPLE;
         // What could not be read, or was nothing, may have become something.
         for addr in std::mem::take(&mut self.gaps) {
             self.forget(addr);
         }
+    }
+
+    /// Whether an entry was refuted lately.
+    pub(crate) fn is_volatile(&self, now_ns: u64) -> bool {
+        now_ns < self.volatile_until_ns
     }
 
     /// Whether something that this sample needed was not read, or not whole.
@@ -152,6 +165,7 @@ impl CodeCache {
             return Ok(());
         }
         for addr in self.refuted(memory, &doubtful)? {
+            self.volatile_until_ns = self.now_ns.saturating_add(VOLATILE_NS);
             self.load(memory, offsets, interner, addr)?;
         }
         Ok(())

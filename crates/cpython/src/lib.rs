@@ -24,6 +24,8 @@ mod code;
 mod detect;
 mod dicts;
 mod frames;
+#[cfg(test)]
+mod hostile;
 mod lines;
 mod names;
 mod offsets;

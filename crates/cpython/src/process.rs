@@ -143,7 +143,7 @@ impl Interpreter {
         let now_ns = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.refresh(memory)?;
         let epoch = self.epoch(now_ns);
-        self.codes.begin(epoch);
+        self.codes.begin(epoch, now_ns);
         let mut round = Round { memory, interner, out, epoch, now_ns };
         let mut states = std::mem::take(&mut self.states);
         let result = states.iter_mut().try_for_each(|state| self.sample_state(&mut round, state));
@@ -279,6 +279,8 @@ impl Interpreter {
                     .wrapping_add(state.addr.0)
                     .wrapping_add(state.fields.code_object_generation)
             }),
+            // In such a process each sample has an epoch of its own: no other number of this kind is as large.
+            None if self.codes.is_volatile(now_ns) => (1 << 63) | self.samples,
             None => now_ns / CONFIRMED_NS + 1,
         }
     }

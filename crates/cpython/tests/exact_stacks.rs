@@ -1,5 +1,7 @@
 //! Every fixture program on every interpreter: what we read is what the program says of itself.
 
+#![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
+
 mod common;
 
 use common::{Truth, as_truth, assert_same, supported_pythons};
@@ -64,4 +66,20 @@ scripts! {
 #[test]
 fn package() {
     check(|python| Launch::module(python, "python", "pkg"));
+}
+
+#[test]
+fn versions_that_are_too_old_are_named() {
+    for python in slip_testkit::pythons().into_iter().filter(|python| python.version < (3, 11)) {
+        let text = "import sys\nprint('ready', flush=True)\nsys.stdin.read()\n";
+        let mut child = Launch::text(&python, "old.py", text).start().unwrap();
+        child.wait_ready().unwrap();
+        let process = LiveProcess::open(child.pid()).unwrap();
+        let error = Interpreter::attach(&process).unwrap_err().to_string();
+        assert_eq!(
+            error, "CPython 3.10 or older is not supported, only 3.11 to 3.15 are",
+            "{}",
+            python.label
+        );
+    }
 }

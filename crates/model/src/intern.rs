@@ -1,8 +1,8 @@
 //! Interning: each distinct string, frame and stack is kept once and named by a small number.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
+use rustc_hash::FxHashMap as HashMap;
 use serde::{Deserialize, Serialize};
 
 macro_rules! id {
@@ -100,6 +100,9 @@ pub struct InternerDelta {
 }
 
 /// Keeps strings, frames and stacks once each.
+///
+/// Hashes fast rather than safely: each frame of each sample is looked up, and a target that makes its names collide
+/// only slows its own recording down.
 #[derive(Clone, Debug)]
 pub struct Interner {
     strings: Vec<Arc<str>>,
@@ -124,11 +127,11 @@ impl Interner {
         let root = StackNode { parent: StackId(0), frame: FrameId(u32::MAX) };
         Self {
             strings: vec![empty.clone()],
-            string_ids: HashMap::from([(empty, StringId(0))]),
+            string_ids: HashMap::from_iter([(empty, StringId(0))]),
             frames: Vec::new(),
-            frame_ids: HashMap::new(),
+            frame_ids: HashMap::default(),
             stacks: vec![root],
-            stack_ids: HashMap::new(),
+            stack_ids: HashMap::default(),
             taken: (1, 0, 1),
         }
     }

@@ -114,6 +114,8 @@ pub struct ActivityReader {
     /// What stood there last.
     stamp: [u8; STAMP_BYTES],
     stamp_len: usize,
+    /// What it did when it was asked last.
+    last: Activity,
 }
 
 /// Three numbers of 20 digits, and blanks.
@@ -136,8 +138,14 @@ impl ActivityReader {
     /// If neither file can be opened: the thread is gone.
     pub fn open(pid: u32, tid: u32) -> io::Result<Self> {
         let schedstat = File::open(format!("/proc/{pid}/task/{tid}/schedstat")).ok();
-        let reader =
-            |file, kind| Self { file, kind, schedstat, stamp: [0; STAMP_BYTES], stamp_len: 0 };
+        let reader = |file, kind| Self {
+            file,
+            kind,
+            schedstat,
+            stamp: [0; STAMP_BYTES],
+            stamp_len: 0,
+            last: Activity::Unknown,
+        };
         let mut buf = [0; 32];
         if let Ok(file) = File::open(format!("/proc/{pid}/task/{tid}/syscall"))
             && file.read_at(&mut buf, 0).is_ok()
@@ -152,6 +160,11 @@ impl ActivityReader {
     ///
     /// A thread that is blocked now and ran in between was switched out, which adds to its `schedstat`.
     pub fn is_resting(&mut self) -> bool {
+        if self.last != Activity::Blocked {
+            // It was running, so it cannot have rested since; and what counts begins when it is seen blocked.
+            self.stamp_len = 0;
+            return false;
+        }
         let mut stamp = [0; STAMP_BYTES];
         let len = self.schedstat.as_ref().and_then(|file| file.read_at(&mut stamp, 0).ok()).unwrap_or(0);
         let same = len > 0 && stamp[..len] == self.stamp[..self.stamp_len];
@@ -160,7 +173,12 @@ impl ActivityReader {
     }
 
     /// What the thread does now.
-    pub fn read(&self) -> Activity {
+    pub fn read(&mut self) -> Activity {
+        self.last = self.ask();
+        self.last
+    }
+
+    fn ask(&self) -> Activity {
         let mut buf = [0; 256];
         let Ok(len) = self.file.read_at(&mut buf, 0) else { return Activity::Unknown };
         let text = &buf[..len];
@@ -199,11 +217,13 @@ mod tests {
 
     #[test]
     fn a_blocked_thread_rests_until_it_runs() {
-        let mut child = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let mut child =
+            std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
         let pid = child.id();
         let mut reader = ActivityReader::open(pid, pid).unwrap();
         // It rests at last, when it waits for input.
         while !reader.is_resting() {
+            reader.read();
             std::thread::yield_now();
         }
         let mut stdin = child.stdin.take().unwrap();

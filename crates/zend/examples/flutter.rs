@@ -48,7 +48,18 @@ fn main() {
     }
     println!(
         "{:24} {:>5} {:>7} {:>9} {:>6} {:>10} {:>8} {:>6} {:>7} {:>7} {:>8} {:>8}",
-        "target", "Hz", "samples", "repaired", "torn", "impossible", "path a", "error", "truth", "us", "us p99", "round us"
+        "target",
+        "Hz",
+        "samples",
+        "repaired",
+        "torn",
+        "impossible",
+        "path a",
+        "error",
+        "truth",
+        "us",
+        "us p99",
+        "round us"
     );
     for php in phps() {
         for scale in [1, 3, 10, 100] {
@@ -60,7 +71,8 @@ fn main() {
 }
 
 fn measure(php: &Interpreter, seconds: f64, rate: f64, scale: u32) {
-    let source = std::fs::read_to_string(slip_testkit::fixtures().join("programs/php/bench_flutter.php")).unwrap();
+    let source =
+        std::fs::read_to_string(slip_testkit::fixtures().join("programs/php/bench_flutter.php")).unwrap();
     let line_of = |text: &str| {
         let at = source.lines().position(|line| line.contains(text)).unwrap();
         u32::try_from(at).unwrap() + 1
@@ -86,7 +98,8 @@ fn measure(php: &Interpreter, seconds: f64, rate: f64, scale: u32) {
     std::thread::sleep(Duration::from_millis(100));
 
     let mut classes: HashMap<StackId, Class> = HashMap::new();
-    let (mut samples, mut repaired, mut torn, mut impossible, mut a, mut b) = (0_u32, 0_u32, 0_u32, 0_u32, 0_u32, 0_u32);
+    let (mut samples, mut repaired, mut torn, mut impossible, mut a, mut b) =
+        (0_u32, 0_u32, 0_u32, 0_u32, 0_u32, 0_u32);
     let mut costs = Vec::new();
     let begin = Instant::now();
     let period = Duration::from_secs_f64(1.0 / rate);
@@ -156,7 +169,10 @@ fn classify(interner: &Interner, stack: StackId, lines: &HashMap<(&str, &str), u
     let names: Vec<&str> = frames.iter().map(|frame| interner.text(frame.name)).collect();
     for (pair, frames) in names.windows(2).zip(frames.windows(2)) {
         if lines.get(&(pair[0], pair[1])) != Some(&frames[1].line) {
-            eprintln!("impossible: {names:?} {:?}", frames.iter().map(|frame| frame.line).collect::<Vec<_>>());
+            eprintln!(
+                "impossible: {names:?} {:?}",
+                frames.iter().map(|frame| frame.line).collect::<Vec<_>>()
+            );
             return Class::Impossible;
         }
     }

@@ -58,7 +58,8 @@ impl Batch {
     ///
     /// Nothing at null, what wraps around and what would make the batch too large are as good as unreadable.
     pub(crate) fn push(&mut self, addr: RemoteAddr, len: usize) -> usize {
-        let fits = self.len.saturating_add(len) <= MAX_BATCH_BYTES && addr.0.checked_add(len as u64).is_some();
+        let fits =
+            self.len.saturating_add(len) <= MAX_BATCH_BYTES && addr.0.checked_add(len as u64).is_some();
         if fits && len > 0 && !addr.is_null() {
             self.parts.push(Some(self.ranges.len()));
             self.ranges.push(Range::new(addr, len));

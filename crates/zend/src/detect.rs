@@ -109,10 +109,8 @@ pub fn detect<T: Memory + Symbols + ?Sized>(target: &T) -> Result<Option<Version
     let module = engine_module(target, registry).map_err(not_ready)?.ok_or(AttachError::NotReady)?;
     let entry = &ANY.module_entry;
     let api = u32_at(&module, entry.zend_api);
-    let version = text(
-        &c_string(target, addr_at(&module, entry.version), MAX_SHORT_TEXT_BYTES)?,
-        MAX_SHORT_TEXT_BYTES,
-    );
+    let version =
+        text(&c_string(target, addr_at(&module, entry.version), MAX_SHORT_TEXT_BYTES)?, MAX_SHORT_TEXT_BYTES);
     let found = format!("PHP {version}");
     if u8_at(&module, entry.zts) != 0 {
         return Err(AttachError::ThreadSafe { found });
@@ -137,10 +135,7 @@ pub fn detect<T: Memory + Symbols + ?Sized>(target: &T) -> Result<Option<Version
 }
 
 /// The bytes of the engine's own module (`Core`), once it has been started.
-fn engine_module<T: Memory + ?Sized>(
-    target: &T,
-    registry: RemoteAddr,
-) -> Result<Option<Vec<u8>>, ReadError> {
+fn engine_module<T: Memory + ?Sized>(target: &T, registry: RemoteAddr) -> Result<Option<Vec<u8>>, ReadError> {
     let (table, entry) = (&ANY.hash_table, &ANY.module_entry);
     let mut head = vec![0; table.n_num_used + 4];
     target.read(registry, &mut head)?;

@@ -7,7 +7,8 @@
 //!
 //! **Lines.** The VM keeps the current instruction of the innermost PHP frame in a register and stores it only before
 //! something that may call, throw or look at it. Its line, when no function of an extension is running, is therefore the
-//! last one stored: at or before the current one, in the same function. All other lines are exact, with two exceptions.
+//! last one stored: at or before the current one. If the function has not stored one yet, what lies there is left from
+//! another frame, and the line is 0 (typed loops under opcache). All other lines are exact, with two exceptions.
 //! A generator of PHP 8.2 that waits in `yield from` is shown at the instruction it will go on with, as PHP does. And
 //! before 8.4 the engine remembers the place of one exception only: if another comes up while destructors run for the first one, the
 //! line of the first is lost (PHP shows one of another function; we show 0).
@@ -18,6 +19,7 @@ use slip_model::{Frame, FrameKind, Interner, StackId, StringId};
 use slip_remote::{Chain, FrameLayout, Memory, ReadError, RemoteAddr, read_u64};
 
 use crate::bytes::{Batch, addr_at, u8_at, u32_at};
+use crate::calls::Calls;
 use crate::functions::{Function, Functions, Kind, Moment, Opline, Wanted};
 use crate::offsets::Offsets;
 
@@ -78,6 +80,7 @@ type Delegation = (RemoteAddr, RemoteAddr);
 pub(crate) struct Frames {
     offsets: &'static Offsets,
     functions: Functions,
+    calls: Calls,
     /// `&zend_flf_functions`; null where calls always have frames.
     frameless: RemoteAddr,
     frameless_functions: HashMap<u32, RemoteAddr>,
@@ -117,7 +120,7 @@ enum Doubt {
 }
 
 /// A chain that has become a stack.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stack {
     pub(crate) id: StackId,
     pub(crate) truncated: bool,
@@ -130,6 +133,7 @@ impl Frames {
         Self {
             offsets,
             functions: Functions::new(offsets),
+            calls: Calls::default(),
             frameless,
             frameless_functions: HashMap::new(),
             delegations: Vec::new(),
@@ -159,10 +163,11 @@ impl Frames {
         self.functions.begin();
         let Some(truncated) = self.collect(memory, chain)? else { return Ok(None) };
         self.wanted.clear();
-        for raw in self.raw.iter().filter(|raw| !raw.func.is_null()) {
-            let opline =
-                if self.handles_exception(executor, raw) { executor.opline_before } else { raw.opline };
-            self.wanted.push(Wanted { func: raw.func, opline });
+        for (at, raw) in self.raw.iter().enumerate() {
+            let exception = self.handles_exception(executor, raw);
+            let opline = if exception { executor.opline_before } else { raw.opline };
+            // Both may be an instruction of another function.
+            self.wanted.push(Wanted { func: raw.func, opline, exact: at > 0 && !exception });
         }
         let mut looks = 0;
         loop {
@@ -172,13 +177,17 @@ impl Frames {
             looks += 1;
             match self.doubtful_frames(memory, executor)? {
                 Doubt::None => break,
+                Doubt::Remain if self.all_are_readable() || self.unreadable_for_long() => break,
                 // A function that was read while another took its place is whole at the second look.
                 Doubt::Remain if looks < MAX_LOOKS => {}
-                Doubt::Remain if self.unreadable_for_long(executor) => break,
-                Doubt::Remain | Doubt::Gone => return Ok(None),
+                Doubt::Remain => return Ok(None),
+                Doubt::Gone => {
+                    self.functions.forget_new();
+                    return Ok(None);
+                }
             }
         }
-        if !self.links_hold(chain, executor) || !self.innermost_is_whole(memory, executor)? {
+        if !self.links_hold(memory, chain, executor)? {
             return Ok(None);
         }
         if !self.frameless.is_null() && !self.resolve_frameless(memory, interner, moment)? {
@@ -197,8 +206,8 @@ impl Frames {
         Ok(Some(Stack { id, truncated: truncated || chain.truncated, script }))
     }
 
-    /// The frames of the chain, placeholders replaced. `None` if a generator has moved on; else whether frames were
-    /// left out.
+    /// The frames of the chain, placeholders replaced. `None` if a generator has moved on or what was copied is no frame;
+    /// else whether frames were left out.
     fn collect<M: Memory + ?Sized>(&mut self, memory: &M, chain: &Chain) -> Result<Option<bool>, ReadError> {
         let layout = layout(self.offsets);
         self.raw.clear();
@@ -211,6 +220,8 @@ impl Frames {
             }
             let raw = self.raw(*addr, bytes);
             match self.waiting_generator(*addr, bytes) {
+                // No other frame lacks a function: this is not one any more.
+                None if raw.func.is_null() => return Ok(None),
                 None => self.raw.push(raw),
                 Some(leaf) => {
                     if !prefetched {
@@ -291,7 +302,8 @@ impl Frames {
                 self.raw.extend(waiting.into_iter().rev());
                 return Ok(runs);
             }
-            let predicted = predicted.filter(|at| self.delegations.get(*at).is_some_and(|(_, known)| *known == frame));
+            let predicted =
+                predicted.filter(|at| self.delegations.get(*at).is_some_and(|(_, known)| *known == frame));
             let mut copy = vec![0; len];
             match predicted.and_then(|at| self.batch.get(2 * at + 1)) {
                 Some(bytes) if bytes.len() == len => copy.copy_from_slice(bytes),
@@ -301,7 +313,11 @@ impl Frames {
                     }
                 }
             }
-            waiting.push(self.raw(frame, &copy));
+            let raw = self.raw(frame, &copy);
+            if raw.func.is_null() {
+                return Ok(false);
+            }
+            waiting.push(raw);
             generator = parent;
         }
         Ok(false)
@@ -331,10 +347,8 @@ impl Frames {
         executor: Executor,
     ) -> Result<Doubt, ReadError> {
         let mut doubtful: HashSet<(RemoteAddr, RemoteAddr)> = HashSet::new();
-        for raw in self.raw.iter().filter(|raw| !raw.func.is_null()) {
-            if self.is_doubtful(raw, executor) {
-                doubtful.insert((raw.addr, raw.func));
-            }
+        for (raw, _) in self.raw.iter().zip(&self.wanted).filter(|(_, wanted)| self.is_doubtful(wanted)) {
+            doubtful.insert((raw.addr, raw.func));
         }
         if doubtful.is_empty() {
             return Ok(Doubt::None);
@@ -361,54 +375,75 @@ impl Frames {
 
     /// Whether the frames can have called each other. A frame that was copied just before its call or just after the
     /// return may be linked to one that never called it: the engine's own bookkeeping tells.
-    fn links_hold(&self, chain: &Chain, executor: Executor) -> bool {
+    fn links_hold<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        chain: &Chain,
+        executor: Executor,
+    ) -> Result<bool, ReadError> {
         // Before a call the link is null. The real outermost frame was called by the engine.
-        let complete = chain.truncated || self.raw.last().is_none_or(|outermost| outermost.top);
-        let mut calls = self.raw.windows(2);
-        complete
-            && calls.all(|call| {
-                let [callee, caller] = call else { return true };
-                let function = |raw: &Raw| self.functions.get(raw.func);
-                let (Some(called), Some(calling)) = (function(callee), function(caller)) else { return true };
-                if callee.top || (called.kind == Kind::Internal && called.name == StringId::default()) {
-                    // Called by the engine, from wherever; the bottom of a fiber is no call at all.
-                    return true;
-                }
-                match calling.kind {
-                    Kind::Internal => false,
-                    Kind::Unreadable => true,
-                    Kind::User | Kind::Code if self.handles_exception(executor, caller) => true,
-                    Kind::User | Kind::Code => self.op(caller, calling, executor).is_some_and(|op| {
-                        let result = caller.addr.offset(u64::from(op.result_var));
-                        // Code returns its result into a variable of its caller, or nowhere.
-                        let returns = called.kind == Kind::Internal
-                            || callee.return_value.is_null()
-                            || callee.return_value == result;
-                        returns && self.calls(op.opcode)
-                    }),
-                }
-            })
+        if !chain.truncated && self.raw.last().is_some_and(|outermost| !outermost.top) {
+            return Ok(false);
+        }
+        let mut calls = std::mem::take(&mut self.calls);
+        let mut hold = true;
+        for at in 1..self.raw.len() {
+            hold = self.link_holds(memory, &mut calls, (&self.raw[at - 1], &self.raw[at]), executor)?;
+            if !hold {
+                break;
+            }
+        }
+        self.calls = calls;
+        Ok(hold)
     }
 
-    /// Whether the innermost frame is one frame: its instruction is one of its function.
-    ///
-    /// Only compiled code (JIT) leaves another one there, and then it stays there. Otherwise the frame was replaced while
-    /// it was copied.
-    fn innermost_is_whole<M: Memory + ?Sized>(&self, memory: &M, executor: Executor) -> Result<bool, ReadError> {
-        let Some(raw) = self.raw.first() else { return Ok(true) };
-        let function = self.functions.get(raw.func);
-        let in_code = function.is_none_or(|function| {
-            !matches!(function.kind, Kind::User | Kind::Code) || self.op(raw, function, executor).is_some()
-        });
-        if in_code || self.handles_exception(executor, raw) {
+    fn link_holds<M: Memory + ?Sized>(
+        &self,
+        memory: &M,
+        calls: &mut Calls,
+        (callee, caller): (&Raw, &Raw),
+        executor: Executor,
+    ) -> Result<bool, ReadError> {
+        let function = |raw: &Raw| self.functions.get(raw.func);
+        let (Some(called), Some(calling)) = (function(callee), function(caller)) else { return Ok(true) };
+        if callee.top || (called.kind == Kind::Internal && called.name == StringId::default()) {
+            // Called by the engine, from wherever; the bottom of a fiber is no call at all.
             return Ok(true);
         }
-        let mut bytes = vec![0; layout(self.offsets).len];
-        let remains = read(memory, raw.addr, &mut bytes)? && {
-            let now = self.raw(raw.addr, &bytes);
-            (now.func, now.opline) == (raw.func, raw.opline)
+        match calling.kind {
+            // Functions of extensions call through the engine.
+            Kind::Internal => return Ok(false),
+            Kind::Unreadable => return Ok(true),
+            Kind::User | Kind::Code if self.handles_exception(executor, caller) => return Ok(true),
+            Kind::User | Kind::Code => {}
+        }
+        let Some(op) = self.op(caller, calling, executor) else { return Ok(false) };
+        // Code returns its result into a variable of its caller, or nowhere.
+        let result = caller.addr.offset(u64::from(op.result_var));
+        let by_code = matches!(called.kind, Kind::User | Kind::Code);
+        if by_code && !callee.return_value.is_null() && callee.return_value != result {
+            return Ok(false);
+        }
+        let table = &self.offsets.op;
+        let kind_fits = match called.kind {
+            Kind::Unreadable => return Ok(true),
+            Kind::Code => op.opcode == table.zend_include_or_eval || op.opcode == table.zend_user_opcode,
+            Kind::User => self.calls(op.opcode) && op.opcode != table.zend_do_icall,
+            Kind::Internal => self.calls(op.opcode) && op.opcode != table.zend_do_ucall,
         };
-        Ok(remains)
+        match called.called {
+            Some(name) if kind_fits && self.names_callee(op.opcode) => {
+                calls.fits(memory, self.offsets, (calling, caller.opline, op), name)
+            }
+            _ => Ok(kind_fits),
+        }
+    }
+
+    /// Whether an instruction ends a call that another one began by name.
+    fn names_callee(&self, opcode: u8) -> bool {
+        let table = &self.offsets.op;
+        [table.zend_do_fcall, table.zend_do_icall, table.zend_do_ucall, table.zend_do_fcall_by_name]
+            .contains(&opcode)
     }
 
     /// Whether an instruction calls functions without leaving the VM.
@@ -419,7 +454,6 @@ impl Frames {
             table.zend_do_icall,
             table.zend_do_ucall,
             table.zend_do_fcall_by_name,
-            table.zend_include_or_eval,
             table.zend_call_trampoline,
             // Property hooks; since 8.4.
             table.zend_fetch_obj_r,
@@ -429,19 +463,24 @@ impl Frames {
         .contains(&opcode)
     }
 
+    /// Whether each frame's function is one, and its instruction is one of that function's.
+    fn all_are_readable(&self) -> bool {
+        self.wanted.iter().all(|wanted| {
+            self.functions.get(wanted.func).is_some_and(|function| function.is_readable(self.offsets, wanted))
+        })
+    }
+
     /// Whether everything that is no function was none in an earlier sample either: it is shown then.
-    fn unreadable_for_long(&self, executor: Executor) -> bool {
-        self.raw.iter().filter(|raw| !raw.func.is_null()).all(|raw| {
-            let function = self.functions.get(raw.func);
-            function.is_some_and(Function::is_unreadable_for_long) || !self.is_doubtful(raw, executor)
+    fn unreadable_for_long(&self) -> bool {
+        self.wanted.iter().all(|wanted| {
+            let function = self.functions.get(wanted.func);
+            function.is_some_and(Function::is_unreadable_for_long) || !self.is_doubtful(wanted)
         })
     }
 
     /// Whether the function of a frame looks as if it had gone.
-    fn is_doubtful(&self, raw: &Raw, executor: Executor) -> bool {
-        // The place of an exception may be in another function.
-        let opline = if self.handles_exception(executor, raw) { RemoteAddr::NULL } else { raw.opline };
-        self.functions.get(raw.func).is_none_or(|function| function.is_doubtful(self.offsets, opline))
+    fn is_doubtful(&self, wanted: &Wanted) -> bool {
+        self.functions.get(wanted.func).is_none_or(|function| function.is_doubtful(self.offsets, wanted))
     }
 
     fn handles_exception(&self, executor: Executor, raw: &Raw) -> bool {
@@ -451,8 +490,7 @@ impl Frames {
 
     /// The instruction that a frame is at.
     fn op(&self, raw: &Raw, function: &Function, executor: Executor) -> Option<Opline> {
-        let opline =
-            if self.handles_exception(executor, raw) { executor.opline_before } else { raw.opline };
+        let opline = if self.handles_exception(executor, raw) { executor.opline_before } else { raw.opline };
         function.op(opline)
     }
 
@@ -494,7 +532,7 @@ impl Frames {
                 }
             };
             if !func.is_null() {
-                self.wanted.push(Wanted { func, opline: RemoteAddr::NULL });
+                self.wanted.push(Wanted { func, opline: RemoteAddr::NULL, exact: false });
             }
         }
         self.functions.resolve(memory, interner, &self.wanted, moment)
@@ -509,10 +547,6 @@ impl Frames {
         texts: Texts,
     ) -> Result<(), ReadError> {
         let raw = self.raw[at];
-        if raw.func.is_null() {
-            // The engine puts frames without a function on the stack when it evaluates something on its own.
-            return Ok(());
-        }
         let Some(function) = self.functions.get(raw.func) else { return Ok(()) };
         let op = self.op(&raw, function, executor);
         let line = op.map_or(0, |op| op.lineno);
@@ -580,7 +614,8 @@ impl Frames {
         let result = self.raw[at].addr.offset(u64::from(op.map_or(0, |op| op.result_var)));
         let zval = &self.offsets.zval;
         let mut type_info = [0];
-        Ok(read(memory, result.offset(zval.type_info as u64), &mut type_info)? && type_info[0] == zval.is_null)
+        Ok(read(memory, result.offset(zval.type_info as u64), &mut type_info)?
+            && type_info[0] == zval.is_null)
     }
 
     /// The kind of include that the caller of frame `at` is executing.

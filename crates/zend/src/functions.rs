@@ -11,7 +11,7 @@
 //! | [`Lifetime::Request`] | functions and methods declared in request memory: freed at its end, never before | while the request is proven to be the same |
 //! | [`Lifetime::Volatile`] | all else: closures, included files and `eval` without opcache, trampolines | never: read again for each sample |
 //!
-//! And always: the frame's opline lies within the function's code. Reading again is one batch: the function's header
+//! And always: the frame's opline, where it is known to be exact, lies within the function's code. Reading again is one batch: the function's header
 //! and its texts are compared with the last time. The proof ([`Proof`]) is a value that the engine sets anew for each
 //! request; it was copied together with the frames, and is read once more behind whatever is read later. Without a
 //! proof (PHP 8.2 without opcache, before the script has used `$_SERVER`) everything in request memory is volatile.
@@ -22,6 +22,7 @@ use slip_model::{Interner, StringId};
 use slip_remote::{Memory, Range, ReadError, RemoteAddr};
 
 use crate::bytes::{Batch, addr_at, u8_at, u32_at, u64_at};
+use crate::calls::hash_of_name;
 use crate::offsets::{MmHeap, Offsets};
 use crate::strings::{MAX_NAME_BYTES, MAX_PATH_BYTES, class_name, text};
 
@@ -43,6 +44,8 @@ pub(crate) struct Wanted {
     pub(crate) func: RemoteAddr,
     /// Null if no opline is to be looked up.
     pub(crate) opline: RemoteAddr,
+    /// The opline is certainly an instruction of this function, if it is one of PHP's.
+    pub(crate) exact: bool,
 }
 
 /// Evidence that two samples saw the same request.
@@ -117,6 +120,8 @@ pub(crate) struct Function {
     /// Empty for internal functions.
     pub(crate) file: StringId,
     pub(crate) line_start: u32,
+    /// What call sites call it; `None` if they call it by another name.
+    pub(crate) called: Option<u64>,
     header: Header,
     /// Texts as they were read, and where.
     texts: Vec<(RemoteAddr, Vec<u8>)>,
@@ -138,9 +143,26 @@ impl Function {
         self.kind == Kind::Unreadable && self.first_round < self.round
     }
 
+    /// Whether it is a function, and one that fits its frame.
+    pub(crate) fn is_readable(&self, offsets: &Offsets, wanted: &Wanted) -> bool {
+        self.kind != Kind::Unreadable && (!wanted.exact || within(offsets, self, wanted.opline))
+    }
+
     /// Whether what was read may be what lies there after the function has gone.
-    pub(crate) fn is_doubtful(&self, offsets: &Offsets, opline: RemoteAddr) -> bool {
-        self.kind == Kind::Unreadable || (self.lifetime == Lifetime::Volatile && !within(offsets, self, opline))
+    pub(crate) fn is_doubtful(&self, offsets: &Offsets, wanted: &Wanted) -> bool {
+        let elsewhere = !within(offsets, self, wanted.opline);
+        let new = self.first_round == self.round;
+        match self.lifetime {
+            _ if self.kind == Kind::Unreadable => true,
+            Lifetime::Volatile => new || (wanted.exact && elsewhere),
+            Lifetime::SharedCode => new && elsewhere,
+            Lifetime::Request | Lifetime::Persistent => false,
+        }
+    }
+
+    /// First instruction.
+    pub(crate) fn opcodes(&self) -> RemoteAddr {
+        self.header.opcodes
     }
 
     /// The instruction at `addr`, if it is one of this function's.
@@ -220,6 +242,18 @@ impl Functions {
         }
     }
 
+    /// Forgets what this sample has read: it may be a mixture of what was there and what came after it.
+    pub(crate) fn forget_new(&mut self) {
+        let (round, ops) = (self.round, &mut self.ops);
+        self.entries.retain(|_, function| {
+            let keep = function.first_round != round;
+            if !keep {
+                *ops -= function.ops.len();
+            }
+            keep
+        });
+    }
+
     /// Makes sure that everything wanted is known and still true.
     ///
     /// False if the request ended meanwhile: what was read then does not belong to the frames.
@@ -244,15 +278,19 @@ impl Functions {
         for want in wanted {
             let op_needed = match self.entries.get_mut(&want.func) {
                 Some(entry) => {
-                    let checked = entry.round == self.round && within(self.offsets, entry, want.opline);
+                    let fits = !want.exact || within(self.offsets, entry, want.opline);
+                    let checked = entry.round == self.round && entry.kind != Kind::Unreadable && fits;
                     let verifying = entry.verified_by == self.call;
-                    if !checked && !verifying && !is_fresh(self.offsets, entry, want.opline, moment) {
+                    if !checked && !verifying && !is_fresh(self.offsets, entry, want, moment) {
                         entry.verified_by = self.call;
                         verify.push(*want);
                     }
                     entry.round = self.round;
-                    entry.kind != Kind::Internal
-                        && (entry.verified_by == self.call || !entry.ops.contains_key(&want.opline))
+                    // One that is looked at anew may turn out to be other code, whose instruction is wanted then.
+                    entry.verified_by == self.call
+                        || entry.kind != Kind::Internal
+                            && within(self.offsets, entry, want.opline)
+                            && !entry.ops.contains_key(&want.opline)
                 }
                 None => {
                     if self.loading.insert(want.func) {
@@ -330,7 +368,8 @@ impl Functions {
             .map(|(want, part)| (*want, batch.get(*part).map(|bytes| opline(self.offsets, bytes))))
             .collect();
         self.op_reads = op_reads;
-        let loaded = same_request && (loads.is_empty() || self.load(memory, interner, batch, loads, moment)?);
+        let loaded =
+            same_request && (loads.is_empty() || self.load(memory, interner, batch, loads, moment)?);
         if !loaded {
             return Ok(false);
         }
@@ -382,7 +421,9 @@ impl Functions {
             load.file_len = len(load.parts[1], MAX_PATH_BYTES);
             load.class_name = batch.get(load.parts[2]).map_or(RemoteAddr::NULL, |bytes| addr_at(bytes, 0));
             load.in_chunk = [load.parts[3], load.parts[4]].map(|part| {
-                batch.get(part).is_some_and(|bytes| addr_at(bytes, 0) == moment.heap && !moment.heap.is_null())
+                batch
+                    .get(part)
+                    .is_some_and(|bytes| addr_at(bytes, 0) == moment.heap && !moment.heap.is_null())
             });
         }
 
@@ -411,7 +452,9 @@ impl Functions {
                 }
             }
             load.class_len = batch.get(load.parts[2]).map_or(0, |head| {
-                usize::try_from(u64_at(head, offsets.string.len)).unwrap_or(usize::MAX).min(MAX_NAME_BYTES + 1)
+                usize::try_from(u64_at(head, offsets.string.len))
+                    .unwrap_or(usize::MAX)
+                    .min(MAX_NAME_BYTES + 1)
             });
         }
 
@@ -480,19 +523,24 @@ impl Functions {
         let [func_in_chunk, ops_in_chunk] = load.in_chunk;
         let comes_and_goes =
             table.zend_acc_closure | table.zend_acc_fake_closure | table.zend_acc_call_via_trampoline;
-        let lifetime = if header.fn_flags & table.zend_acc_call_via_trampoline != 0 || kind == Kind::Unreadable {
-            Lifetime::Volatile
-        } else if moment.heap.is_null() {
-            // Another allocator (`USE_ZEND_ALLOC=0`): nothing tells request memory from other memory.
-            if internal && header.fn_flags & comes_and_goes == 0 { Lifetime::Persistent } else { Lifetime::Volatile }
-        } else {
-            match (func_in_chunk, internal || !ops_in_chunk) {
-                (false, true) => Lifetime::Persistent,
-                (true, true) if !internal => Lifetime::SharedCode,
-                _ if named && header.fn_flags & comes_and_goes == 0 => Lifetime::Request,
-                _ => Lifetime::Volatile,
-            }
-        };
+        let lifetime =
+            if header.fn_flags & table.zend_acc_call_via_trampoline != 0 || kind == Kind::Unreadable {
+                Lifetime::Volatile
+            } else if moment.heap.is_null() {
+                // Another allocator (`USE_ZEND_ALLOC=0`): nothing tells request memory from other memory.
+                if internal && header.fn_flags & comes_and_goes == 0 {
+                    Lifetime::Persistent
+                } else {
+                    Lifetime::Volatile
+                }
+            } else {
+                match (func_in_chunk, internal || !ops_in_chunk) {
+                    (false, true) => Lifetime::Persistent,
+                    (true, true) if !internal => Lifetime::SharedCode,
+                    _ if named && header.fn_flags & comes_and_goes == 0 => Lifetime::Request,
+                    _ => Lifetime::Volatile,
+                }
+            };
         let (name, file) = match kind {
             Kind::Unreadable => (StringId::default(), StringId::default()),
             Kind::Internal => (interner.string(&name), StringId::default()),
@@ -505,6 +553,8 @@ impl Functions {
             name,
             file,
             line_start: header.line_start,
+            called: (header.fn_flags & comes_and_goes == 0 && !load.name.starts_with(b"__"))
+                .then(|| hash_of_name(&load.name)),
             header,
             texts: load.texts,
             lifetime,
@@ -528,14 +578,16 @@ fn proves(batch: &Batch, part: usize, moment: &Moment) -> bool {
 }
 
 /// Whether what is known may be believed without another look.
-fn is_fresh(offsets: &Offsets, entry: &Function, opline: RemoteAddr, moment: &Moment) -> bool {
+fn is_fresh(offsets: &Offsets, entry: &Function, want: &Wanted, moment: &Moment) -> bool {
     let young = moment.now_ns.saturating_sub(entry.checked_ns) < PERSISTENT_NS;
+    let inside = within(offsets, entry, want.opline);
     match entry.lifetime {
-        Lifetime::Persistent => young && within(offsets, entry, opline),
+        Lifetime::Persistent => young && (inside || !want.exact),
         // A copy whose frame shows no opline of its code may have become a copy of other code.
-        Lifetime::SharedCode => young && !opline.is_null() && within(offsets, entry, opline),
+        Lifetime::SharedCode => young && inside && !want.opline.is_null(),
         Lifetime::Request => {
-            moment.proof.value.is_some() && entry.proof == moment.proof.value && within(offsets, entry, opline)
+            let same_request = moment.proof.value.is_some() && entry.proof == moment.proof.value;
+            same_request && (inside || !want.exact)
         }
         Lifetime::Volatile => false,
     }

@@ -17,12 +17,14 @@
 #![forbid(unsafe_code)]
 
 mod bytes;
+mod calls;
 mod detect;
 mod frames;
 mod functions;
 mod offsets;
 mod process;
 mod request;
+mod single_copy;
 mod strings;
 
 pub use detect::{AttachError, Version, detect, supported_versions};

@@ -154,10 +154,23 @@ table!(
     /// `zend_op`, and the opcodes that matter to us.
     Op {
         size: usize,
+        op2_constant: usize,
         result_var: usize,
         extended_value: usize,
         lineno: usize,
         opcode: usize,
+        op2_type: usize,
+        is_const: u8,
+        zend_init_fcall: u8,
+        zend_init_fcall_by_name: u8,
+        zend_init_ns_fcall_by_name: u8,
+        zend_init_method_call: u8,
+        zend_init_static_method_call: u8,
+        zend_init_user_call: u8,
+        zend_init_dynamic_call: u8,
+        zend_init_parent_property_hook_call: Option<u8>,
+        zend_new: u8,
+        zend_callable_convert: u8,
         zend_do_fcall: u8,
         zend_do_icall: u8,
         zend_do_ucall: u8,
@@ -195,11 +208,12 @@ table!(
 );
 
 table!(
-    /// `zval`, and two of its types.
+    /// `zval`, and some of its types.
     Zval {
         size: usize,
         type_info: usize,
         is_null: u8,
+        is_string: u8,
         is_object: u8,
     }
 );
@@ -222,7 +236,10 @@ mod tests {
     fn tables_are_sorted_and_found_by_their_number() {
         assert!(TABLES.is_sorted_by_key(|(table, _)| table.version));
         for (wanted, _) in TABLES {
-            assert_eq!(table(wanted.zend_module_api_no).map(|(table, _)| table.version), Some(wanted.version));
+            assert_eq!(
+                table(wanted.zend_module_api_no).map(|(table, _)| table.version),
+                Some(wanted.version)
+            );
         }
         assert!(table(0).is_none());
     }

@@ -7,10 +7,11 @@ use slip_remote::{Anchor, Calling, Chain, ChainReader, Head, Memory, Range, Read
 
 use crate::bytes::addr_at;
 use crate::detect::{AttachError, Version, detect};
-use crate::frames::{Executor, Frames, layout};
+use crate::frames::{Executor, Frames, Stack, layout};
 use crate::functions::Moment;
 use crate::offsets::{self, ANY, Offsets};
 use crate::request::{Globals, Places, Sapi, Tracker};
+use crate::single_copy::{Found, SingleCopy};
 
 /// Instructions that call a function or run a file, the same numbers in all versions since 7.3 (`zend_vm_opcodes.h`):
 /// `INCLUDE_OR_EVAL`, `DO_FCALL`, `DO_ICALL`, `DO_UCALL`, `DO_FCALL_BY_NAME`, `CALL_TRAMPOLINE`.
@@ -90,10 +91,20 @@ pub struct Engine {
     anchor: GlobalsAnchor,
     reader: ChainReader,
     chain: Chain,
+    single: SingleCopy,
     frames: Frames,
     tracker: Tracker,
     /// The stack segment that did not lead to the heap, so that it is not asked again.
     heapless: RemoteAddr,
+}
+
+/// A stack, and what was copied with it.
+struct Copied {
+    outcome: Outcome,
+    globals: Globals,
+    stack: Stack,
+    /// When copying began.
+    at: Instant,
 }
 
 /// The engine's globals, which say where the innermost frame is.
@@ -127,17 +138,21 @@ impl Anchor for GlobalsAnchor {
             read(addr, &mut byte).then_some(byte[0])
         };
         let is_internal = |bytes: &[u8]| {
-            byte(addr_at(bytes, frame.func).offset(function.kind as u64)) == Some(function.zend_internal_function)
+            byte(addr_at(bytes, frame.func).offset(function.kind as u64))
+                == Some(function.zend_internal_function)
         };
         if is_internal(caller) {
             return Calling::Yes;
         }
         let opline = addr_at(caller, frame.opline);
-        let Some(opcode) = byte(opline.offset(self.offsets.op.opcode as u64)) else { return Calling::Unknown };
+        let Some(opcode) = byte(opline.offset(self.offsets.op.opcode as u64)) else {
+            return Calling::Unknown;
+        };
         if CALLING_OPCODES.contains(&opcode) {
             return Calling::Yes;
         }
-        let flags = callee.get(frame.this + self.offsets.zval.type_info..).and_then(|bytes| bytes.first_chunk());
+        let flags =
+            callee.get(frame.this + self.offsets.zval.type_info..).and_then(|bytes| bytes.first_chunk());
         let by_engine = flags.is_none_or(|flags| u32::from_le_bytes(*flags) & ZEND_CALL_TOP != 0);
         // The engine itself calls for many instructions: magic methods, destructors, generators, property hooks.
         if by_engine || PROPERTY_READING_OPCODES.contains(&opcode) || is_internal(callee) {
@@ -167,6 +182,7 @@ impl Engine {
             anchor: GlobalsAnchor { offsets, places },
             reader: ChainReader::new(layout(offsets)),
             chain: Chain::default(),
+            single: SingleCopy::default(),
             frames: Frames::new(offsets, frameless),
             tracker: Tracker::new(sapi),
             heapless: RemoteAddr::NULL,
@@ -212,52 +228,26 @@ impl Engine {
     ) -> Result<(), ReadError> {
         *out = PhpReading::default();
         out.stack.thread_key = self.anchor.places.executor_globals.0;
-        self.chain.anchor.clear();
-        let mut outcome = match self.reader.read(memory, &mut self.anchor, &mut self.chain) {
-            // Request memory that is not what we took it for is looked for anew.
-            Err(ReadError::Unmapped { .. }) if !self.anchor.places.heap.is_null() => {
-                self.anchor.places.heap = RemoteAddr::NULL;
-                self.reader.read(memory, &mut self.anchor, &mut self.chain)?
-            }
-            other => other?,
-        };
-        let copied = Instant::now();
-        let globals = self.anchor.places.globals(&self.chain.anchor);
+        let Copied { outcome, globals, stack, at } = self.copy_stack(memory, interner, options)?;
         let proof = self.anchor.places.proof(self.sapi, &globals);
-        let moment = Moment { proof, heap: self.anchor.places.heap, now_ns: options.now_ns };
-        let mut script = StringId::default();
-        if outcome == Outcome::Torn {
-            out.phase = Phase::Code;
-        } else if !self.chain.addrs.is_empty() {
-            let table = &self.offsets.executor_globals;
-            let globals_at = self.anchor.places.executor_globals;
-            let executor = Executor {
-                current_execute_data: globals_at.offset(table.current_execute_data as u64),
-                exception_op: globals_at.offset(table.exception_op as u64),
-                opline_before: globals.opline_before_exception,
-            };
-            match self.frames.build(memory, interner, &self.chain, executor, &moment)? {
-                Some(stack) => {
-                    out.stack.stack = stack.id;
-                    out.stack.truncated = stack.truncated;
-                    script = stack.script;
-                }
-                None => outcome = Outcome::Torn,
-            }
-            out.phase = Phase::Code;
+        out.phase = if outcome == Outcome::Torn || !self.chain.addrs.is_empty() {
+            Phase::Code
         } else {
-            out.phase = Phase::Engine;
-        }
+            Phase::Engine
+        };
+        out.stack.stack = stack.id;
+        out.stack.truncated = stack.truncated;
         out.stack.outcome = outcome;
         if self.chain.anchor.is_empty() {
             return Ok(());
         }
-        out.request = self.tracker.update(memory, interner, &globals, proof, options.keep_query, script)?;
+        out.request =
+            self.tracker.update(memory, interner, &globals, proof, options.keep_query, stack.script)?;
         if out.request.is_none() {
             out.phase = Phase::Idle;
         } else if (self.tracker.has_read() || proof.value.is_none())
             && !(self.is_still_in(memory, &globals)?
-                && (proof.value.is_some() || copied.elapsed() < MAX_UNPROVEN))
+                && (proof.value.is_some() || at.elapsed() < MAX_UNPROVEN))
         {
             // What was read after the frames, names or facts, may belong to the next request.
             out.stack.outcome = Outcome::Torn;
@@ -265,10 +255,94 @@ impl Engine {
             out.stack.truncated = false;
             out.request = None;
         }
-        if moment.heap.is_null() {
+        if self.anchor.places.heap.is_null() {
             self.look_for_heap(memory, &globals)?;
         }
         Ok(())
+    }
+
+    /// Copies the stack and what belongs to the same moment.
+    ///
+    /// One copy is enough if every frame fits its caller. If one does not, another copy is made, once; and if the frames
+    /// lie elsewhere than last time, or are too many, they are found and copied twice.
+    fn copy_stack<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        interner: &mut Interner,
+        options: &SampleOptions,
+    ) -> Result<Copied, ReadError> {
+        let field = self.offsets.executor_globals.current_execute_data as u64;
+        let current = self.anchor.places.executor_globals.offset(field);
+        let layout = layout(self.offsets);
+        for outcome in [Outcome::Clean, Outcome::Repaired] {
+            let at = Instant::now();
+            if !self.single.take(memory, &mut self.anchor, current)? {
+                break;
+            }
+            let mut elsewhere = false;
+            for after in [false, true] {
+                if after && !self.single.has_changed() {
+                    break;
+                }
+                if self.single.follow(after, &layout, &mut self.chain) == Found::Elsewhere {
+                    elsewhere = true;
+                } else if let Some((globals, stack)) = self.name_frames(memory, interner, options)? {
+                    return Ok(Copied { outcome, globals, stack, at });
+                }
+            }
+            if elsewhere {
+                break;
+            }
+        }
+        let at = Instant::now();
+        self.chain.anchor.clear();
+        let outcome = match self.reader.read(memory, &mut self.anchor, &mut self.chain) {
+            // Request memory that is not what we took it for is looked for anew.
+            Err(ReadError::Unmapped { .. }) if !self.anchor.places.heap.is_null() => {
+                self.anchor.places.heap = RemoteAddr::NULL;
+                self.reader.read(memory, &mut self.anchor, &mut self.chain)?
+            }
+            other => other?,
+        };
+        if outcome != Outcome::Torn
+            && let Some((globals, stack)) = self.name_frames(memory, interner, options)?
+        {
+            return Ok(Copied { outcome, globals, stack, at });
+        }
+        let globals = self.anchor.places.globals(&self.chain.anchor);
+        Ok(Copied { outcome: Outcome::Torn, globals, stack: Stack::default(), at })
+    }
+
+    /// Names the frames of the chain that was copied last. `None` if they do not belong together.
+    fn name_frames<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        interner: &mut Interner,
+        options: &SampleOptions,
+    ) -> Result<Option<(Globals, Stack)>, ReadError> {
+        let places = &self.anchor.places;
+        let globals = places.globals(&self.chain.anchor);
+        if !places.is_of_one_request(&self.chain.anchor, &globals) {
+            return Ok(None);
+        }
+        if self.chain.addrs.is_empty() {
+            return Ok(Some((globals, Stack::default())));
+        }
+        let proof = places.proof(self.sapi, &globals);
+        let moment = Moment { proof, heap: places.heap, now_ns: options.now_ns };
+        let table = &self.offsets.executor_globals;
+        let executor = Executor {
+            current_execute_data: places.executor_globals.offset(table.current_execute_data as u64),
+            exception_op: places.executor_globals.offset(table.exception_op as u64),
+            opline_before: globals.opline_before_exception,
+        };
+        let Some(stack) = self.frames.build(memory, interner, &self.chain, executor, &moment)? else {
+            return Ok(None);
+        };
+        if let Some(head) = self.anchor.decode(&self.chain.anchor) {
+            self.single.predict(&self.chain, &layout(self.offsets), head.limit);
+        }
+        Ok(Some((globals, stack)))
     }
 
     /// Whether the request whose globals were copied goes on.

@@ -18,6 +18,9 @@ use crate::functions::Proof;
 use crate::offsets::{FCGI, MmHeap, Offsets};
 use crate::strings::{MAX_PATH_BYTES, c_string, text};
 
+/// Length of what proves the request.
+const PROOF_BYTES: usize = 8;
+
 /// Longest method that is kept.
 const MAX_METHOD_BYTES: usize = 32;
 
@@ -99,9 +102,12 @@ impl Places {
         Self { offsets, mm, executor_globals, sapi_globals, heap: RemoteAddr::NULL }
     }
 
-    /// Three ranges: of the executor's globals, of the server interface's, and of the heap if it is known.
+    /// Ranges of the executor's globals, of the server interface's, and of the heap if it is known; before them what
+    /// proves the request, which stands at the end once more. We may lose the CPU between two ranges for long enough that
+    /// the next request is copied from then on.
     pub(crate) fn ranges(&self, out: &mut Vec<Range>) {
         let (start, end) = self.executor_span();
+        out.push(Range::new(self.proof_place(), PROOF_BYTES));
         out.push(Range::new(self.executor_globals.offset(start as u64), end - start));
         out.push(Range::new(self.sapi_globals, self.sapi_len()));
         if !self.heap.is_null() {
@@ -109,12 +115,17 @@ impl Places {
         }
     }
 
+    /// Where the value lies that tells requests apart best.
+    fn proof_place(&self) -> RemoteAddr {
+        match self.mm.shadow_key {
+            Some(at) if !self.heap.is_null() => self.heap.offset(at as u64),
+            _ => self.sapi_globals.offset(self.offsets.sapi_globals.global_request_time as u64),
+        }
+    }
+
     fn executor_span(&self) -> (usize, usize) {
         let table = &self.offsets.executor_globals;
-        (
-            table.included_files + self.offsets.hash_table.n_num_of_elements,
-            table.opline_before_exception + 8,
-        )
+        (table.included_files + self.offsets.hash_table.n_num_of_elements, table.opline_before_exception + 8)
     }
 
     fn sapi_len(&self) -> usize {
@@ -128,14 +139,14 @@ impl Places {
 
     /// A pointer among the executor's globals.
     pub(crate) fn executor_pointer(&self, bytes: &[u8], field: usize) -> RemoteAddr {
-        addr_at(bytes, field - self.executor_span().0)
+        addr_at(bytes, PROOF_BYTES + field - self.executor_span().0)
     }
 
     /// Takes the copy apart.
     pub(crate) fn globals(&self, bytes: &[u8]) -> Globals {
         let (eg, sg) = (&self.offsets.executor_globals, &self.offsets.sapi_globals);
         let (start, end) = self.executor_span();
-        let (executor, rest) = bytes.split_at_checked(end - start).unwrap_or_default();
+        let (executor, rest) = bytes.split_at_checked(PROOF_BYTES + end - start).unwrap_or_default();
         let (sapi, heap) = rest.split_at_checked(self.sapi_len()).unwrap_or_default();
         let heap = (heap.len() >= self.heap_len()).then(|| Heap {
             size: u64_at(heap, 0),
@@ -146,7 +157,7 @@ impl Places {
             running: !self.executor_pointer(executor, eg.current_execute_data).is_null(),
             vm_stack: self.executor_pointer(executor, eg.vm_stack),
             opline_before_exception: self.executor_pointer(executor, eg.opline_before_exception),
-            included_files: u32_at(executor, 0),
+            included_files: u32_at(executor, PROOF_BYTES),
             server_context: addr_at(sapi, sg.server_context),
             request_method: addr_at(sapi, sg.request_method),
             query_string: addr_at(sapi, sg.query_string),
@@ -156,6 +167,12 @@ impl Places {
             request_time: u64_at(sapi, sg.global_request_time),
             heap,
         }
+    }
+
+    /// Whether all of a copy was made during one request, as far as that can be told.
+    pub(crate) fn is_of_one_request(&self, bytes: &[u8], globals: &Globals) -> bool {
+        let first = u64_at(bytes, 0);
+        first == globals.heap.and_then(|heap| heap.shadow_key).unwrap_or(globals.request_time)
     }
 
     /// What shows that a later read still belongs to the same request.
@@ -251,6 +268,8 @@ pub(crate) struct Tracker {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Sources {
     pointers: Option<[RemoteAddr; 4]>,
+    /// What proves that it is still the request they were read in.
+    proof: Option<u64>,
     query: bool,
     /// Every text as it was read, for comparison.
     texts: Vec<(RemoteAddr, Vec<u8>)>,
@@ -306,7 +325,7 @@ impl Tracker {
         if globals.request_time != 0 {
             self.noted_time = globals.request_time;
         }
-        self.refresh_texts(memory, interner, globals, proof.value.is_some(), keep_query)?;
+        self.refresh_texts(memory, interner, globals, proof, keep_query)?;
         if self.facts.script == StringId::default() {
             // Before the engine has noted the script, and after it has forgotten it.
             self.facts.script = script;
@@ -323,7 +342,7 @@ impl Tracker {
         memory: &M,
         interner: &mut Interner,
         globals: &Globals,
-        proven: bool,
+        proof: Proof,
         keep_query: bool,
     ) -> Result<(), ReadError> {
         let pointers =
@@ -331,11 +350,14 @@ impl Tracker {
         // While a request ends, the engine forgets one thing after the other; we do not.
         let ending = !globals.sapi_started && self.sources.pointers.is_some();
         let same_pointers = self.sources.pointers == Some(pointers) && self.sources.query == keep_query;
+        // A start time that is noted only now may be that of the next request.
+        let proven = proof.value.is_some() && proof.value == self.sources.proof;
         if ending || (same_pointers && proven) {
             return Ok(());
         }
         self.has_read = true;
         if same_pointers && self.texts_are_the_same(memory)? {
+            self.sources.proof = proof.value;
             return Ok(());
         }
         if self.sapi.fastcgi && !has_env(memory, globals.server_context)? {
@@ -344,6 +366,7 @@ impl Tracker {
         }
         self.sources.pointers = Some(pointers);
         self.sources.query = keep_query;
+        self.sources.proof = proof.value;
         self.sources.texts.clear();
         if let Some(method) = self.source(memory, globals.request_method, MAX_METHOD_BYTES)? {
             self.facts.method = interner.string(&text(&method, MAX_METHOD_BYTES));
@@ -351,7 +374,8 @@ impl Tracker {
         if let Some(script) = self.source(memory, globals.path_translated, MAX_PATH_BYTES)? {
             self.facts.script = interner.string(&text(&script, MAX_PATH_BYTES));
         }
-        let clients = if self.sapi.fastcgi { clients_uri(memory, globals.server_context)? } else { RemoteAddr::NULL };
+        let clients =
+            if self.sapi.fastcgi { clients_uri(memory, globals.server_context)? } else { RemoteAddr::NULL };
         if let Some(uri) = self.source(memory, clients, MAX_URI_BYTES)? {
             self.facts.uri = interner.string(&shown_uri(&uri, keep_query));
             self.sources.uri_is_clients = true;
@@ -488,7 +512,8 @@ mod tests {
         assert!(!at(0.0, 2, 2).is_after(&at(1.0, 1, 1), 1.0_f64.to_bits()));
         assert!(at(0.0, 1, 2).is_after(&at(0.0, 2, 2), 0));
         assert!(at(0.0, 2, 1).is_after(&at(0.0, 2, 2), 0));
-        let keyed = |key| Globals { heap: Some(Heap { shadow_key: Some(key), ..Heap::default() }), ..at(0.0, 1, 1) };
+        let keyed =
+            |key| Globals { heap: Some(Heap { shadow_key: Some(key), ..Heap::default() }), ..at(0.0, 1, 1) };
         assert!(keyed(1).is_after(&keyed(2), 0));
         assert!(!keyed(1).is_after(&keyed(1), 0));
     }
@@ -508,7 +533,9 @@ mod tests {
     #[test]
     fn times_that_are_none_are_zero() {
         assert_eq!(unix_ns(1_795_299_789.350_887_f64.to_bits()), 1_795_299_789_350_887_000);
-        for bits in [0, f64::NAN.to_bits(), f64::INFINITY.to_bits(), (-1.0_f64).to_bits(), 1e300_f64.to_bits()] {
+        for bits in
+            [0, f64::NAN.to_bits(), f64::INFINITY.to_bits(), (-1.0_f64).to_bits(), 1e300_f64.to_bits()]
+        {
             assert_eq!(unix_ns(bits), 0);
         }
     }

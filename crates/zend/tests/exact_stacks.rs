@@ -25,17 +25,16 @@ fn check(theme: &str) {
         for age_ns in [0, 3_000_000_000] {
             watch.options.now_ns += age_ns;
             let now_ns = watch.options.now_ns;
-            watch
-                .engine
-                .sample(&process, &mut watch.interner, &watch.options, &mut watch.reading)
-                .unwrap();
+            watch.engine.sample(&process, &mut watch.interner, &watch.options, &mut watch.reading).unwrap();
             assert_same(&format!("{what}, again at {now_ns}"), &watch.frames(), &truth);
             assert_eq!(watch.reading.phase, Phase::Code);
             assert_eq!(watch.reading.stack.outcome, Outcome::Clean);
             assert!(!watch.reading.stack.truncated);
         }
         let request = watch.reading.request.unwrap();
-        assert!(watch.interner.text(request.script).ends_with(&format!("{theme}.php")) || theme == "shutdown");
+        assert!(
+            watch.interner.text(request.script).ends_with(&format!("{theme}.php")) || theme == "shutdown"
+        );
         assert!(request.memory_bytes > 100_000, "{what}: {} bytes", request.memory_bytes);
     }
 }

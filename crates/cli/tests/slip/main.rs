@@ -1,4 +1,5 @@
 //! The `slip` command as a user meets it: real targets, messages, exit codes, files.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod bad_input;
 mod formats;

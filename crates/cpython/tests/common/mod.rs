@@ -5,9 +5,11 @@
     unreachable_pub,
     reason = "a module of several test binaries, each of which uses a part of it"
 )]
+#![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
 
 use serde::{Deserialize, Serialize};
 use slip_model::{Interner, Outcome, StackReading};
+use slip_remote::Image;
 use slip_testkit::Interpreter;
 
 /// A frame, by the program or by us.
@@ -72,6 +74,30 @@ impl Truth {
         truth.threads.sort_by_key(|thread| (thread.tid, thread.interpreter));
         truth
     }
+}
+
+/// A recorded image and what its program said of itself: a file of `fixtures/images`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Recorded {
+    pub threads: Vec<Thread>,
+    pub image: Image,
+}
+
+/// The recorded images of this crate, with their file names.
+pub fn recorded() -> Vec<(String, Recorded)> {
+    let folder = slip_testkit::fixtures().join("images");
+    let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files
+        .into_iter()
+        .filter_map(|path| {
+            let name = path.file_name()?.to_str()?.to_owned();
+            let wanted = name.starts_with("cpython-") && name.ends_with(".json");
+            let text = wanted.then(|| std::fs::read_to_string(&path).unwrap())?;
+            let recorded = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
+            Some((name, recorded))
+        })
+        .collect()
 }
 
 /// What was read, as the truth would say it; threads without a stack are left out.

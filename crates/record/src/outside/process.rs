@@ -260,7 +260,7 @@ impl WatchedProcess {
                 thread.known.name = reading.name;
                 sink.update_thread(thread.known);
             }
-            let activity = match &thread.activity {
+            let activity = match &mut thread.activity {
                 _ if rests => Activity::Blocked,
                 Some(reader) => reader.read(),
                 None => Activity::Unknown,
@@ -272,8 +272,8 @@ impl WatchedProcess {
         let mut known =
             Thread { process: self.id, tid, interpreter: reading.interpreter, name, ..Thread::default() };
         known.id = sink.add_thread(known);
-        let activity = ActivityReader::open(pid, tid).ok();
-        let now = activity.as_ref().map_or(Activity::Unknown, ActivityReader::read);
+        let mut activity = ActivityReader::open(pid, tid).ok();
+        let now = activity.as_mut().map_or(Activity::Unknown, ActivityReader::read);
         self.threads.insert(reading.thread_key, WatchedThread { known, activity });
         (known.id, now)
     }

@@ -69,7 +69,8 @@ impl Fpm {
         }
         let at = |file: &str| inside.join(file).display().to_string();
         // As root it would refuse a pool without a user.
-        let root = std::fs::metadata("/proc/self").is_ok_and(|meta| std::os::unix::fs::MetadataExt::uid(&meta) == 0);
+        let root =
+            std::fs::metadata("/proc/self").is_ok_and(|meta| std::os::unix::fs::MetadataExt::uid(&meta) == 0);
         let user = if root { "user = root\ngroup = root\n" } else { "" };
         let config = format!(
             "[global]\nerror_log = {}\n[www]\nlisten = {}\npm = static\npm.max_children = 1\n{user}",

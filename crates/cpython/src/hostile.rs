@@ -1,0 +1,156 @@
+//! Tests: targets that lie about their structures.
+
+use std::path::Path;
+
+use slip_model::{Interner, StackReading};
+use slip_remote::{Image, Memory, RemoteAddr, Symbols, read_u64};
+
+use crate::Interpreter;
+use crate::detect::find;
+use crate::offsets::{CurrentFrame, Offsets, dict_keys};
+
+/// A recorded target and where its structures lie.
+struct Target {
+    image: Image,
+    offsets: Offsets,
+    interpreter: RemoteAddr,
+    thread: RemoteAddr,
+    frame: RemoteAddr,
+    code: RemoteAddr,
+}
+
+impl Target {
+    /// A recording of 3.13, whose innermost frame is that of a function.
+    fn new() -> Self {
+        let path =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/images/cpython-3.13-nested.json");
+        let text = std::fs::read_to_string(path).unwrap();
+        let recorded: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let image: Image = serde_json::from_value(recorded["image"].clone()).unwrap();
+        let (version, runtime) = find(&image).unwrap().unwrap();
+        let offsets = Offsets::of(&image, version, runtime).unwrap();
+        let at =
+            |addr: RemoteAddr, field: usize| RemoteAddr(read_u64(&image, addr.offset(field as u64)).unwrap());
+        let interpreter = at(runtime, offsets.interpreters_head);
+        let thread = at(interpreter, offsets.interpreter.threads_head);
+        let CurrentFrame::Direct(current) = offsets.thread.current else { panic!("not 3.13") };
+        let frame = at(thread, current);
+        let code = at(frame, offsets.frame.executable);
+        Self { interpreter, thread, frame, code, offsets, image }
+    }
+
+    fn set(&mut self, addr: RemoteAddr, field: usize, value: u64) {
+        self.image.insert(addr.offset(field as u64), &value.to_le_bytes());
+    }
+
+    fn at(&self, addr: RemoteAddr, field: usize) -> RemoteAddr {
+        RemoteAddr(read_u64(&self.image, addr.offset(field as u64)).unwrap())
+    }
+
+    fn sample(&self) -> (Interner, Vec<StackReading>) {
+        let (mut interner, mut readings) = (Interner::new(), Vec::new());
+        let mut python = Interpreter::attach(&self.image).unwrap();
+        for _ in 0..2 {
+            python.sample(&self.image, &mut interner, &mut readings).unwrap();
+        }
+        (interner, readings)
+    }
+
+    /// Name and line of the innermost frame.
+    fn leaf(&self) -> (String, u32) {
+        let (interner, readings) = self.sample();
+        let leaf = interner.frames_of(readings[0].stack).next().unwrap();
+        let frame = interner.frame_at(leaf);
+        (interner.text(frame.name).to_owned(), frame.line)
+    }
+}
+
+#[test]
+fn the_recording_is_as_the_tests_expect() {
+    let target = Target::new();
+    assert_eq!(target.leaf().0, "hold");
+    assert!(target.image.symbol("_PyRuntime").is_some());
+}
+
+#[test]
+fn chains_that_loop_end() {
+    let previous = Target::new().offsets.frame.previous;
+    let mut own = Target::new();
+    own.set(own.frame, previous, own.frame.0);
+    let mut other = Target::new();
+    let caller = other.at(other.frame, previous);
+    other.set(caller, previous, other.frame.0);
+    for target in [own, other] {
+        let (interner, readings) = target.sample();
+        assert_eq!(readings.len(), 1);
+        assert!(interner.frames_of(readings[0].stack).count() <= 16_384);
+    }
+}
+
+#[test]
+fn lists_that_loop_end() {
+    let mut threads = Target::new();
+    threads.set(threads.thread, threads.offsets.thread.next, threads.thread.0);
+    assert_eq!(threads.sample().1.len(), 1);
+
+    let mut interpreters = Target::new();
+    interpreters.set(
+        interpreters.interpreter,
+        interpreters.offsets.interpreter.next,
+        interpreters.interpreter.0,
+    );
+    assert_eq!(interpreters.sample().1.len(), 1);
+}
+
+#[test]
+fn lengths_without_bound_are_bounded() {
+    for length in [1 << 63, u64::MAX, u64::MAX / 2, 1 << 40] {
+        let mut name = Target::new();
+        let text = name.at(name.code, name.offsets.code.qualname);
+        name.set(text, name.offsets.object.str_length, length);
+        // The characters end where the recording ends: there is no such name.
+        assert_eq!(name.leaf().0, "[unreadable]");
+
+        let mut table = Target::new();
+        let lines = table.at(table.code, table.offsets.code.linetable);
+        table.set(lines, table.offsets.object.ob_size, length);
+        assert_eq!(table.leaf(), ("hold".to_owned(), 0));
+
+        let mut modules = Target::new();
+        let dict = modules.at(modules.interpreter, modules.offsets.interpreter.modules);
+        let keys = modules.at(dict, modules.offsets.object.dict_keys);
+        modules.set(keys, dict_keys::NENTRIES, length);
+        assert_eq!(modules.leaf().0, "hold");
+    }
+}
+
+#[test]
+fn garbage_in_the_line_table_gives_some_line() {
+    let mut target = Target::new();
+    let table = target.at(target.code, target.offsets.code.linetable);
+    let len = target.at(table, target.offsets.object.ob_size).0 as usize;
+    for byte in [0, 0x7f, 0x80, 0xff, 0xf0] {
+        target.image.insert(table.offset(target.offsets.object.bytes_data as u64), &vec![byte; len]);
+        assert_eq!(target.leaf().0, "hold");
+    }
+}
+
+#[test]
+fn names_that_are_no_text_are_replaced() {
+    let mut target = Target::new();
+    let text = target.at(target.code, target.offsets.code.qualname);
+    target.image.insert(text.offset(target.offsets.object.str_ascii as u64), &[0xff, 0xfe, 0x80, 0]);
+    assert_eq!(target.leaf().0, "\u{ff}\u{fe}\u{80}\0");
+}
+
+#[test]
+fn what_is_no_code_object_is_no_frame() {
+    let mut target = Target::new();
+    let ob_type = target.at(target.code, target.offsets.object.ob_type);
+    let own_type = target.offsets.object.tp_name as u64;
+    let mut name = [0; 8];
+    target.image.read(ob_type.offset(own_type), &mut name).unwrap();
+    target.image.insert(RemoteAddr(u64::from_le_bytes(name)), b"odd\0\0\0\0\0");
+    let (_, readings) = target.sample();
+    assert_eq!(readings[0].stack, slip_model::StackId(0));
+}

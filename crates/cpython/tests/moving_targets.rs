@@ -1,0 +1,150 @@
+//! Targets that change while they are read: code, threads, stacks.
+
+#![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
+
+mod common;
+
+use std::collections::HashSet;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use common::supported_pythons;
+use slip_cpython::Interpreter;
+use slip_model::{Interner, Outcome, StackId, StackReading};
+use slip_remote::LiveProcess;
+use slip_testkit::{Child, Launch};
+
+/// Samples a fixture program for a while and gives each sample to `look`, with what `before` said before it.
+fn watch<B>(
+    child: &Child,
+    time: Duration,
+    interval: Duration,
+    before: impl Fn() -> B,
+    mut look: impl FnMut(B, &Interner, &[StackReading]),
+) {
+    let process = LiveProcess::open(child.pid()).unwrap();
+    let mut python = Interpreter::attach(&process).unwrap();
+    let mut interner = Interner::new();
+    let mut readings = Vec::new();
+    let begin = Instant::now();
+    while begin.elapsed() < time {
+        let start = before();
+        python.sample(&process, &mut interner, &mut readings).unwrap();
+        look(start, &interner, &readings);
+        sleep(interval);
+    }
+}
+
+/// Names and lines of a stack, innermost first.
+fn frames(interner: &Interner, stack: StackId) -> Vec<(&str, &str, u32, u32)> {
+    interner
+        .frames_of(stack)
+        .map(|id| interner.frame_at(id))
+        .map(|frame| (interner.text(frame.name), interner.text(frame.file), frame.first_line, frame.line))
+        .collect()
+}
+
+#[test]
+fn code_at_a_used_address_is_told_from_what_was_there() {
+    for python in supported_pythons() {
+        let mut child = Launch::script(&python, "python/reused_code.py").start().unwrap();
+        child.wait_ready().unwrap();
+        let (mut seen, mut outdated) = (0, 0);
+        let path = child.folder_outside().join("number");
+        let number_now = || u64::from_le_bytes(std::fs::read(&path).unwrap().try_into().unwrap());
+        let (time, interval) = (Duration::from_millis(1_500), Duration::from_millis(1));
+        watch(&child, time, interval, number_now, |earliest, interner, readings| {
+            let latest = number_now();
+            for reading in readings {
+                for (name, file, first_line, line) in frames(interner, reading.stack) {
+                    let Some(number) = name.strip_prefix("generated_") else { continue };
+                    let about =
+                        format!("{}: {name} in {file}, first line {first_line}, line {line}", python.label);
+                    let number: u32 = number.parse().unwrap();
+                    let running = (earliest..=latest).contains(&number.into());
+                    assert_eq!(file, format!("<number {number:06}>"), "{about}");
+                    assert_eq!(first_line, number % 97 + 1, "{about}");
+                    assert!((first_line..first_line + 3).contains(&line), "{about}");
+                    seen += 1;
+                    outdated += u32::from(!running);
+                }
+            }
+        });
+        assert!(seen > 100, "{}: seen {seen} times", python.label);
+        // The very first reuse of an address may go unnoticed for some milliseconds.
+        assert!(outdated <= 6, "{}: {outdated} of {seen} were no longer there", python.label);
+    }
+}
+
+#[test]
+fn threads_that_begin_and_end_are_followed() {
+    for python in supported_pythons() {
+        let mut child = Launch::script(&python, "python/changing_threads.py").start().unwrap();
+        child.wait_ready().unwrap();
+        let mut workers = HashSet::new();
+        let (mut samples, mut stays, mut unnamed, mut threads) = (0, 0, 0, 0);
+        let (time, interval) = (Duration::from_millis(1_000), Duration::from_micros(700));
+        watch(
+            &child,
+            time,
+            interval,
+            || (),
+            |(), interner, readings| {
+                samples += 1;
+                for reading in readings {
+                    threads += 1;
+                    assert_ne!(reading.native_tid, 0);
+                    let name = interner.text(reading.name);
+                    stays += u32::from(name == "stays");
+                    unnamed += u32::from(name.is_empty());
+                    let stack = frames(interner, reading.stack);
+                    if name.starts_with("worker") {
+                        workers.insert(name.to_owned());
+                        let at_work = stack.first().is_some_and(|frame| frame.0 == "work");
+                        assert!(!at_work || stack[1].0 == "Thread.run", "{}: {stack:?}", python.label);
+                    }
+                    // The memory of a thread that has ended may belong to another one within the same sample.
+                    let keys: HashSet<(u64, u64)> =
+                        readings.iter().map(|reading| (reading.thread_key, reading.native_tid)).collect();
+                    assert_eq!(keys.len(), readings.len(), "{}: a thread was read twice", python.label);
+                }
+            },
+        );
+        // The thread that never ends is never lost while others come and go.
+        assert!(stays * 100 >= samples * 99, "{}: {stays} of {samples}", python.label);
+        assert!(workers.len() > 100, "{}: {} workers", python.label, workers.len());
+        // A thread has no name yet while it begins and none any more while it ends.
+        assert!(unnamed * 5 <= threads, "{}: {unnamed} of {threads} have no name", python.label);
+    }
+}
+
+#[test]
+fn paths_that_alternate_are_not_mixed() {
+    for python in supported_pythons() {
+        let mut child = Launch::script(&python, "python/flutter.py").arg("plain").start().unwrap();
+        child.wait_ready().unwrap();
+        let (mut stacks, mut wrong, mut in_a, mut in_b) = (0_u32, 0_u32, 0_u32, 0_u32);
+        let (time, interval) = (Duration::from_secs(3), Duration::from_micros(450));
+        watch(
+            &child,
+            time,
+            interval,
+            || (),
+            |(), interner, readings| {
+                for reading in readings.iter().filter(|reading| reading.outcome != Outcome::Torn) {
+                    let stack = frames(interner, reading.stack);
+                    let has = |end: &str| stack.iter().any(|frame| frame.0.ends_with(end));
+                    stacks += 1;
+                    wrong += u32::from(has("_a") && has("_b"));
+                    in_a += u32::from(has("_a"));
+                    in_b += u32::from(has("_b"));
+                }
+            },
+        );
+        let about = format!("{}: {wrong} of {stacks} are mixed, {in_a} in a, {in_b} in b", python.label);
+        assert!(stacks > 500, "{about}");
+        // `examples/flutter.rs` measures this exactly: less than 0.1 % on an idle machine.
+        assert!(wrong * 100 <= stacks, "{about}");
+        assert!(in_a > stacks / 50 && in_b > stacks / 50, "{about}");
+    }
+}
