@@ -1,6 +1,8 @@
 //! Every kind of stack is read exactly as `debug_backtrace()` of the same moment shows it: every theme on every PHP of
 //! this machine, with and without opcache.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 mod common;
 
 use common::{Target, Watch, assert_same, start};

@@ -1,5 +1,7 @@
 //! php-fpm workers: when they are idle, which request they are in, and what is known of it.
 
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "helpers of tests")]
+
 mod common;
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,5 +1,7 @@
 //! Recorded memory of PHP processes, read without PHP. `examples/record_image.rs` records them.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 mod common;
 
 use std::path::PathBuf;
