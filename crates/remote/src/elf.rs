@@ -19,16 +19,18 @@ pub(crate) struct ElfFacts {
 }
 
 /// Names that interpreters are found by. Keeping only these makes a table of a few entries out of tens of thousands.
-const WANTED: [&str; 9] = [
+const WANTED: [&str; 11] = [
     "_PyRuntime",
     "Py_Version",
     "executor_globals",
+    "executor_globals_offset",
     "sapi_globals",
     "core_globals",
     "compiler_globals",
     "basic_functions_module",
     "sapi_module",
     "module_registry",
+    "zend_flf_functions",
 ];
 
 /// Sections that interpreters are found by.

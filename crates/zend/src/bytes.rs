@@ -1,4 +1,7 @@
-//! Numbers out of copied memory, and many small reads at once.
+//! Numbers out of copied memory, many small reads at once, and tables by address.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher, Hasher, RandomState};
 
 use slip_remote::{Memory, Range, ReadError, RemoteAddr};
 
@@ -95,6 +98,56 @@ impl Batch {
             return None;
         }
         self.bytes.get(start..start + self.ranges.get(at)?.len)
+    }
+}
+
+/// A table by address.
+pub(crate) type ByAddr<V> = HashMap<RemoteAddr, V, AddrHash>;
+
+/// A set of addresses.
+pub(crate) type Addrs = HashSet<RemoteAddr, AddrHash>;
+
+/// Hashes addresses. Each frame of each sample is looked up several times; the standard hash makes up most of a sample's
+/// cost then. The key is drawn anew for each table, so that a target cannot choose addresses that collide.
+#[derive(Clone, Debug)]
+pub(crate) struct AddrHash(u64);
+
+impl Default for AddrHash {
+    fn default() -> Self {
+        Self(RandomState::new().hash_one(0) | 1)
+    }
+}
+
+impl BuildHasher for AddrHash {
+    type Hasher = AddrHasher;
+
+    fn build_hasher(&self) -> AddrHasher {
+        AddrHasher { key: self.0, hash: 0 }
+    }
+}
+
+/// See [`AddrHash`].
+#[derive(Debug)]
+pub(crate) struct AddrHasher {
+    key: u64,
+    hash: u64,
+}
+
+impl Hasher for AddrHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        let product = u128::from(number ^ self.hash ^ self.key) * u128::from(self.key);
+        // Both halves: the low one alone would leave the low bits of aligned addresses as they are.
+        self.hash = (product as u64) ^ ((product >> 64) as u64);
+    }
+
+    fn finish(&self) -> u64 {
+        self.hash
     }
 }
 

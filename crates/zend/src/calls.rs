@@ -3,12 +3,10 @@
 //! A stack changes while it is copied, and no comparison of copies notices a frame that was replaced and put back. But
 //! the caller's instruction often names its callee, and a caller that is at a call of `f` has not called `g`.
 
-use std::collections::HashMap;
-
 use slip_model::StringId;
 use slip_remote::{Memory, ReadError, RemoteAddr};
 
-use crate::bytes::{addr_at, u8_at, u32_at, u64_at};
+use crate::bytes::{ByAddr, addr_at, u8_at, u32_at, u64_at};
 use crate::functions::{Function, Opline};
 use crate::offsets::Offsets;
 use crate::strings::MAX_NAME_BYTES;
@@ -36,7 +34,7 @@ struct Site {
 /// Call sites seen so far.
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
-    sites: HashMap<RemoteAddr, Site>,
+    sites: ByAddr<Site>,
 }
 
 /// Stands for a function's name, whatever its namespace and case: code in a namespace calls global functions without

@@ -10,15 +10,15 @@
 //! last one stored: at or before the current one. If the function has not stored one yet, what lies there is left from
 //! another frame, and the line is 0 (typed loops under opcache). All other lines are exact, with two exceptions.
 //! A generator of PHP 8.2 that waits in `yield from` is shown at the instruction it will go on with, as PHP does. And
-//! before 8.4 the engine remembers the place of one exception only: if another comes up while destructors run for the first one, the
-//! line of the first is lost (PHP shows one of another function; we show 0).
+//! before 8.4 the engine remembers the place of one exception only: if another comes up while destructors run for the
+//! first one, the line of the first is lost (PHP shows one of another function; we show 0).
 
 use std::collections::{HashMap, HashSet};
 
 use slip_model::{Frame, FrameKind, Interner, StackId, StringId};
 use slip_remote::{Chain, FrameLayout, Memory, ReadError, RemoteAddr, read_u64};
 
-use crate::bytes::{Batch, addr_at, u8_at, u32_at};
+use crate::bytes::{Batch, ByAddr, addr_at, u8_at, u32_at};
 use crate::calls::Calls;
 use crate::functions::{Function, Functions, Kind, Moment, Opline, Wanted};
 use crate::offsets::Offsets;
@@ -87,7 +87,7 @@ pub(crate) struct Frames {
     /// Generators of the last sample, to be read in one go.
     delegations: Vec<Delegation>,
     /// Which of them is which.
-    predicted: HashMap<RemoteAddr, usize>,
+    predicted: ByAddr<usize>,
     batch: Batch,
     raw: Vec<Raw>,
     wanted: Vec<Wanted>,
@@ -137,7 +137,7 @@ impl Frames {
             frameless,
             frameless_functions: HashMap::new(),
             delegations: Vec::new(),
-            predicted: HashMap::new(),
+            predicted: ByAddr::default(),
             batch: Batch::default(),
             raw: Vec::new(),
             wanted: Vec::new(),

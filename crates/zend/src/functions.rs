@@ -16,12 +16,10 @@
 //! request; it was copied together with the frames, and is read once more behind whatever is read later. Without a
 //! proof (PHP 8.2 without opcache, before the script has used `$_SERVER`) everything in request memory is volatile.
 
-use std::collections::{HashMap, HashSet};
-
 use slip_model::{Interner, StringId};
 use slip_remote::{Memory, Range, ReadError, RemoteAddr};
 
-use crate::bytes::{Batch, addr_at, u8_at, u32_at, u64_at};
+use crate::bytes::{Addrs, Batch, ByAddr, addr_at, u8_at, u32_at, u64_at};
 use crate::calls::hash_of_name;
 use crate::offsets::{MmHeap, Offsets};
 use crate::strings::{MAX_NAME_BYTES, MAX_PATH_BYTES, class_name, text};
@@ -134,7 +132,7 @@ pub(crate) struct Function {
     round: u64,
     /// The call of [`Functions::resolve`] that compares it with the target.
     verified_by: u64,
-    ops: HashMap<RemoteAddr, Opline>,
+    ops: ByAddr<Opline>,
 }
 
 impl Function {
@@ -175,15 +173,15 @@ impl Function {
 #[derive(Debug)]
 pub(crate) struct Functions {
     offsets: &'static Offsets,
-    entries: HashMap<RemoteAddr, Function>,
+    entries: ByAddr<Function>,
     ops: usize,
     round: u64,
     call: u64,
     batch: Batch,
     /// Functions to be read, each once.
-    loading: HashSet<RemoteAddr>,
+    loading: Addrs,
     /// Oplines to be read, each once, and which part of the batch they are.
-    pending: HashSet<RemoteAddr>,
+    pending: Addrs,
     op_reads: Vec<(Wanted, usize)>,
 }
 
@@ -217,13 +215,13 @@ impl Functions {
     pub(crate) fn new(offsets: &'static Offsets) -> Self {
         Self {
             offsets,
-            entries: HashMap::new(),
+            entries: ByAddr::default(),
             ops: 0,
             round: 0,
             call: 0,
             batch: Batch::default(),
-            loading: HashSet::new(),
-            pending: HashSet::new(),
+            loading: Addrs::default(),
+            pending: Addrs::default(),
             op_reads: Vec::new(),
         }
     }
@@ -563,7 +561,7 @@ impl Functions {
             first_round: self.round,
             round: self.round,
             verified_by: self.call,
-            ops: HashMap::new(),
+            ops: ByAddr::default(),
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Where each version of PHP keeps what we read. Plain numbers, one file per version.
 //!
-//! Adding a version: its headers in `xtask/src/zend_offsets.rs`, `cargo xtask zend-offsets`, one line in [`TABLES`] and,
-//! for what is in no header, one in [`UNLISTED`]. Only builds without thread safety and without debug checks are read:
+//! Adding a version: its headers in `xtask/src/zend_offsets.rs`, `cargo xtask zend-offsets`, its module and one line in
+//! [`TABLES`]; what is in no header is looked up in `unlisted.rs`. Then the tests, which run on it by themselves once
+//! testkit finds it. Only builds without thread safety and without debug checks are read:
 //! the others lay out everything differently.
 
 mod unlisted;

@@ -1,5 +1,5 @@
-//! What no header tells: structures that PHP keeps in its `.c` files. Kept by hand; each is checked against a running
-//! engine by `tests/live_facts.rs`.
+//! What no header tells: structures that PHP keeps in its `.c` files. Kept by hand; `tests/fpm.rs` compares what is read
+//! with what the running engine says: `memory_get_usage()`, the URI, requests told apart.
 
 /// `struct _zend_mm_heap`, behind the address that every chunk of request memory begins with.
 ///

@@ -1,0 +1,76 @@
+//! Programs that run while they are read: what is innermost is what takes the time.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::{PATIENCE, Target, Watch};
+use slip_model::Outcome;
+use slip_testkit::{Launch, phps};
+
+/// Names of the innermost frames of `count` samples of a program that runs until it is killed.
+fn innermost(text: &str, count: usize) -> Vec<(String, Vec<(String, String)>)> {
+    let phps = phps();
+    assert!(!phps.is_empty(), "no PHP on this machine");
+    let mut all = Vec::new();
+    for php in phps {
+        let mut child = Launch::text(&php, "busy.php", text)
+            .option("-dopcache.file_update_protection=0")
+            .start()
+            .unwrap();
+        child.wait_ready().unwrap();
+        let target = Target::open(child.pid());
+        let mut watch = Watch::attach(&target);
+        let mut seen = Vec::new();
+        let end = Instant::now() + PATIENCE;
+        while seen.len() < count && Instant::now() < end {
+            std::thread::sleep(Duration::from_micros(700));
+            watch.sample(&target);
+            if watch.reading.stack.outcome != Outcome::Torn {
+                let name =
+                    |at: usize| watch.frames().get(at).map(|frame| frame.name.clone()).unwrap_or_default();
+                seen.push((name(0), name(1)));
+            }
+        }
+        all.push((php.label.clone(), seen));
+    }
+    all
+}
+
+#[test]
+fn a_function_without_a_frame_is_shown_while_it_runs() {
+    // Since 8.4, str_replace is called without a frame, and takes nearly all the time here.
+    let text = "<?php
+function replaces(string $text): int {
+    $copy = str_replace('b', 'cc', $text);
+    return strlen($copy);
+}
+echo \"ready\\n\";
+$text = str_repeat('ab', 50000);
+while (true) replaces($text);
+";
+    for (php, seen) in innermost(text, 400) {
+        let in_it = seen.iter().filter(|names| **names == ("str_replace".into(), "replaces".into())).count();
+        assert!(in_it > 300, "{php}: {in_it} of {}", seen.len());
+    }
+}
+
+#[test]
+fn a_function_without_a_frame_is_not_shown_when_it_is_over() {
+    let text = "<?php
+function loops(string $text): int {
+    $sum = 0;
+    $copy = str_replace('b', 'cc', $text);
+    for ($i = 0; $i < 20000; $i++) { $sum = $sum * 3 + $i & 255; }
+    return $sum + strlen($copy);
+}
+echo \"ready\\n\";
+while (true) loops('abab');
+";
+    for (php, seen) in innermost(text, 400) {
+        let in_loop = seen.iter().filter(|names| names.0 == "loops").count();
+        assert!(in_loop > 380, "{php}: {in_loop} of {}", seen.len());
+    }
+}
