@@ -103,7 +103,8 @@ pub enum Calling {
     Yes,
     /// It runs: what stands above it is left over.
     No,
-    /// It does not say. It is taken to wait if it stands at the same instruction before and after.
+    /// It does not say. Then only agreement of both copies counts: a caller that stands at the same instruction may have
+    /// been replaced by its twin, and of fast targets one stack in forty was invented when that was let through.
     Unknown,
 }
 
@@ -517,7 +518,7 @@ fn settle<M: Memory + ?Sized>(
         match anchor.calling(&|addr, buf| memory.read(addr, buf).is_ok(), caller, callee) {
             Calling::Yes if piece == caller_piece => {}
             // Pieces are copied one after the other: a caller elsewhere must have stood still all the while.
-            Calling::Yes | Calling::Unknown if stands(addrs[at + 1], false) => {}
+            Calling::Yes if stands(addrs[at + 1], false) => {}
             Calling::No => {
                 addrs.drain(..=at);
                 return true;

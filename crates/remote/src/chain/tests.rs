@@ -192,7 +192,7 @@ fn a_stack_that_is_shown_existed() {
             "a step per {bytes_per_step} bytes, speaks {speaks}: clean, repaired, torn {counts:?}, invented {invented}"
         );
         // Only a target that goes there and back between two copies can fool us, and only by chance.
-        assert!(invented * 20 <= shown, "{invented} of {shown} never existed");
+        assert!(invented * 500 <= shown, "{invented} of {shown} never existed");
     }
 }
 
