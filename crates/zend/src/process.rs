@@ -250,6 +250,7 @@ impl Engine {
                 && (proof.value.is_some() || at.elapsed() < MAX_UNPROVEN))
         {
             // What was read after the frames, names or facts, may belong to the next request.
+            self.tracker.take_back();
             out.stack.outcome = Outcome::Torn;
             out.stack.stack = StackId::default();
             out.stack.truncated = false;

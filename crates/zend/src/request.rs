@@ -260,6 +260,8 @@ pub(crate) struct Tracker {
     noted_time: u64,
     facts: RequestFacts,
     sources: Sources,
+    /// Facts and sources before texts were read anew, until it is clear that those are of the same request.
+    before: Option<(RequestFacts, Sources)>,
     has_read: bool,
     batch: Batch,
 }
@@ -285,6 +287,7 @@ impl Tracker {
             noted_time: 0,
             facts: RequestFacts::default(),
             sources: Sources::default(),
+            before: None,
             has_read: false,
             batch: Batch::default(),
         }
@@ -295,10 +298,18 @@ impl Tracker {
         self.has_read
     }
 
+    /// Forgets the texts that the last update read: the request had moved on by then, and they may be anything.
+    pub(crate) fn take_back(&mut self) {
+        if let Some((facts, sources)) = self.before.take() {
+            self.facts = facts;
+            self.sources = sources;
+        }
+    }
+
     /// Takes note of one moment. `script` is the file of the outermost frame, if there is one.
     ///
     /// `None` if the worker is idle. The texts are read now, after that moment: unless [`Tracker::has_read`] is false, ask
-    /// whether the request is still the same.
+    /// whether the request is still the same, and if not, [take them back](Tracker::take_back).
     pub(crate) fn update<M: Memory + ?Sized>(
         &mut self,
         memory: &M,
@@ -309,6 +320,7 @@ impl Tracker {
         script: StringId,
     ) -> Result<Option<RequestFacts>, ReadError> {
         self.has_read = false;
+        self.before = None;
         if globals.is_idle(self.sapi) {
             self.last = None;
             return Ok(None);
@@ -364,6 +376,7 @@ impl Tracker {
             // The answer has been sent and closed: the texts are gone.
             return Ok(());
         }
+        self.before = Some((self.facts, self.sources.clone()));
         self.sources.pointers = Some(pointers);
         self.sources.query = keep_query;
         self.sources.proof = proof.value;
@@ -491,6 +504,8 @@ fn unix_ns(bits: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use slip_remote::Image;
+
     use super::*;
 
     fn at(time: f64, included_files: u32, peak: u64) -> Globals {
@@ -528,6 +543,33 @@ mod tests {
         assert!(!Globals { sapi_started: true, ..empty }.is_idle(fpm));
         // Giving memory back, or allocating for the next request.
         assert!(!Globals { heap: Some(Heap { size: 1, ..Heap::default() }), ..empty }.is_idle(fpm));
+    }
+
+    /// At the end of a request php-fpm frees the script's path, and only then forgets where it was.
+    #[test]
+    fn texts_that_were_read_after_they_were_freed_are_taken_back() {
+        let (path, method) = (RemoteAddr(0x1000), RemoteAddr(0x2000));
+        let mut image = Image::default();
+        image.insert(path, &[0; 64]);
+        image.insert(path, b"/srv/index.php");
+        image.insert(method, &[0; 64]);
+        image.insert(method, b"GET");
+        let mut interner = Interner::new();
+        let mut tracker = Tracker::new(Sapi::named("apache2handler"));
+        let globals = Globals { path_translated: path, request_method: method, ..at(0.0, 1, 1) };
+        let mut update = |tracker: &mut Tracker, image: &Image, globals: &Globals| {
+            let facts = tracker
+                .update(image, &mut interner, globals, Proof::default(), false, StringId::default())
+                .unwrap();
+            interner.text(facts.unwrap().script).to_owned()
+        };
+        assert_eq!(update(&mut tracker, &image, &globals), "/srv/index.php");
+        image.insert(path, b"\x01\x02\x03");
+        assert_ne!(update(&mut tracker, &image, &globals), "/srv/index.php");
+        assert!(tracker.has_read());
+        tracker.take_back();
+        let late = Globals { path_translated: RemoteAddr::NULL, ..globals };
+        assert_eq!(update(&mut tracker, &image, &late), "/srv/index.php");
     }
 
     #[test]

@@ -323,6 +323,11 @@ fn twins_do_not_mix(build: &Build, uses_server: bool) {
                     format!("/{name}"),
                     "{what}: {frames:?} {facts:?}"
                 );
+                assert_eq!(
+                    watch.interner.text(facts.script),
+                    fpm.inside.join(format!("twin_{name}.php")).display().to_string(),
+                    "{what}: {frames:?} {facts:?}"
+                );
             }
         }));
         stop.store(true, Ordering::Relaxed);
