@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use slip_remote::{FpmPool, descendants, find_fpm_pool, find_host_pid, process_stat};
+use slip_remote::{
+    FpmPool, children_of, descendants, find_fpm_pool, find_host_pid, is_fpm_worker, process_stat,
+};
 use thiserror::Error;
 
 /// What to sample.
@@ -106,6 +108,8 @@ pub struct TargetSet {
     roots: Vec<u32>,
     /// Processes of the target, with their start time: a pid that comes back is another process.
     known: BTreeMap<u32, u64>,
+    /// The master's children, if it was clear to which pool each belongs: as long as these are the same, so is the pool.
+    children: Vec<u32>,
 }
 
 /// What has changed since the last look.
@@ -141,7 +145,7 @@ impl TargetSet {
                 }
             },
         };
-        Ok(Self { target, roots, known: BTreeMap::new() })
+        Ok(Self { target, roots, known: BTreeMap::new(), children: Vec::new() })
     }
 
     /// Whether processes may still come: a pool whose master runs, a tree whose root runs.
@@ -159,6 +163,17 @@ impl TargetSet {
 
     /// Looks for processes that came and went.
     pub fn refresh(&mut self) -> Change {
+        if matches!(self.target, Target::Fpm { .. })
+            && let Some(master) = self.roots.first()
+        {
+            let children = children_of(*master);
+            if !children.is_empty() && children == self.children {
+                return Change::default();
+            }
+            // A worker that was just forked is not called one yet.
+            let settled = children.iter().all(|child| is_fpm_worker(*child));
+            self.children = if settled { children } else { Vec::new() };
+        }
         let present: Vec<u32> = match &self.target {
             Target::Pids(_) => self.roots.clone(),
             // A reload keeps the master's pid and replaces its children.

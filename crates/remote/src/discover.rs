@@ -43,6 +43,11 @@ fn pool_of(pid: u32) -> Option<String> {
     title(pid)?.strip_prefix("php-fpm: pool ").map(|name| name.trim().to_owned())
 }
 
+/// Whether a process calls itself a worker of a PHP-FPM pool.
+pub fn is_fpm_worker(pid: u32) -> bool {
+    pool_of(pid).is_some()
+}
+
 fn master_at(pid: u32) -> Option<FpmMaster> {
     let title = title(pid)?;
     let rest = title.strip_prefix("php-fpm: master process")?;

@@ -14,12 +14,15 @@ mod pause;
 mod procfs;
 
 pub use chain::{Anchor, Calling, Chain, ChainReader, FrameLayout, Head};
-pub use discover::{FpmMaster, FpmPool, descendants, find_fpm_pool, find_host_pid};
+pub use discover::{FpmMaster, FpmPool, descendants, find_fpm_pool, find_host_pid, is_fpm_worker};
 pub use elf::elf_symbol;
 pub use image::{Image, ImageRecorder};
 pub use live::{LiveProcess, OpenError};
 pub use maps::{Mapping, parse_maps};
-pub use memory::{Memory, Range, ReadError, RemoteAddr, Symbols, read_c_string, read_u32, read_u64};
+pub use memory::{
+    Memory, Range, ReadError, RemoteAddr, SharedObject, SharedRange, Symbols, read_c_string, read_u32,
+    read_u64,
+};
 pub use pause::Pause;
 pub use procfs::{
     Activity, ActivityReader, ProcessStat, children_of, command_line, process_stat, status_value, threads_of,

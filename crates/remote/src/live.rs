@@ -2,15 +2,19 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::ptr;
 
 use thiserror::Error;
 
 use crate::elf::{ElfFacts, read_facts};
 use crate::procfs::{process_stat, status_value};
-use crate::{Mapping, Memory, Range, ReadError, RemoteAddr, Symbols, parse_maps};
+use crate::{Mapping, Memory, Range, ReadError, RemoteAddr, SharedObject, SharedRange, Symbols, parse_maps};
 
 /// The most pieces that the kernel takes in one `process_vm_readv` (`UIO_MAXIOV`).
 const MAX_PIECES: usize = 1_024;
+
+/// As many pieces need no memory of their own: nearly every sample has fewer.
+const FEW_PIECES: usize = 24;
 
 /// Why a process cannot be looked into.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -136,10 +140,21 @@ impl Memory for LiveProcess {
             let len: usize = group.iter().map(|range| range.len).sum();
             let (head, tail) = rest.split_at_mut(len);
             rest = tail;
-            let pieces: Vec<libc::iovec> = group
-                .iter()
-                .map(|range| libc::iovec { iov_base: range.addr.0 as *mut libc::c_void, iov_len: range.len })
-                .collect();
+            let piece = |range: &Range| libc::iovec {
+                iov_base: range.addr.0 as *mut libc::c_void,
+                iov_len: range.len,
+            };
+            let mut few = [libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; FEW_PIECES];
+            let many: Vec<libc::iovec>;
+            let pieces = if let Some(few) = few.get_mut(..group.len()) {
+                for (slot, range) in few.iter_mut().zip(group) {
+                    *slot = piece(range);
+                }
+                &*few
+            } else {
+                many = group.iter().map(piece).collect();
+                &many[..]
+            };
             let local = libc::iovec { iov_base: head.as_mut_ptr().cast(), iov_len: len };
             // SAFETY: `local` describes `head`, which is borrowed mutably for the whole call; the kernel checks the
             // addresses of the other process itself and never writes there.
@@ -186,6 +201,24 @@ impl Symbols for LiveProcess {
                 .then(|| Range::new(RemoteAddr(vaddr.wrapping_add(*bias)), usize::try_from(len).unwrap_or(0)))
         })
     }
+
+    fn shared_memory(&self) -> Vec<SharedRange> {
+        let shared = self.mappings.iter().filter(|mapping| mapping.shared && mapping.readable);
+        shared.filter_map(shared_range).collect()
+    }
+}
+
+/// A shared mapping; `None` if the kernel does not say of what.
+fn shared_range(mapping: &Mapping) -> Option<SharedRange> {
+    let (major, minor) = mapping.device.split_once(':')?;
+    let number = |text| u32::from_str_radix(text, 16).ok();
+    let object = SharedObject {
+        device: (number(major)?, number(minor)?),
+        inode: mapping.inode,
+        base: mapping.start.wrapping_sub(mapping.file_offset),
+    };
+    let len = usize::try_from(mapping.end.checked_sub(mapping.start)?).ok()?;
+    (mapping.inode != 0).then(|| SharedRange { range: Range::new(RemoteAddr(mapping.start), len), object })
 }
 
 /// The program and the libraries whose name says that they hold an interpreter.

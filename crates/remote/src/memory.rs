@@ -127,6 +127,31 @@ pub trait Symbols {
 
     /// Address and length of a section of the program or of the interpreter's library, if it is mapped.
     fn section(&self, name: &str) -> Option<Range>;
+
+    /// Memory that other processes share: at the same address of the same object, all of them see the same bytes.
+    fn shared_memory(&self) -> Vec<SharedRange> {
+        Vec::new()
+    }
+}
+
+/// A range of memory that processes share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SharedRange {
+    /// Where it is mapped.
+    pub range: Range,
+    /// Which object it is a part of: the file's device and inode, and how far its first byte is from `range.addr`.
+    pub object: SharedObject,
+}
+
+/// Something mapped that processes share. Two processes see the same bytes at an address if these are equal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SharedObject {
+    /// Device of the file; anonymous shared memory has one as well.
+    pub device: (u32, u32),
+    /// Inode of the file.
+    pub inode: u64,
+    /// Address that the object's first byte has, or would have.
+    pub base: u64,
 }
 
 /// Reads a little-endian number of 8 bytes.

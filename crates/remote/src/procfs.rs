@@ -3,6 +3,8 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 /// What `/proc/PID/stat` says about a process or thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,6 +116,7 @@ pub struct ActivityReader {
     /// What stood there last.
     stamp: [u8; STAMP_BYTES],
     stamp_len: usize,
+    stamped: Instant,
     /// What it did when it was asked last.
     last: Activity,
 }
@@ -144,6 +147,7 @@ impl ActivityReader {
             schedstat,
             stamp: [0; STAMP_BYTES],
             stamp_len: 0,
+            stamped: Instant::now(),
             last: Activity::Unknown,
         };
         let mut buf = [0; 32];
@@ -155,21 +159,30 @@ impl ActivityReader {
         Ok(reader(File::open(format!("/proc/{pid}/task/{tid}/stat"))?, ActivityFile::Stat))
     }
 
-    /// Whether the thread is blocked and has been since the last call: nothing that it alone changes, such as its
-    /// stack, can have changed since then. The first answer is always no.
+    /// Whether the thread has not run since the last call: nothing that it alone changes, such as its stack, can have
+    /// changed since then. The first answer is always no.
     ///
-    /// A thread that is blocked now and ran in between was switched out, which adds to its `schedstat`.
+    /// What it has run is added to its `schedstat` when it is switched out, and at every tick of the CPU that it runs on.
+    /// So one that was blocked at the last call has not run if nothing was added; one that was running or ready has not
+    /// if nothing was added for two ticks: it waits for a CPU.
     pub fn is_resting(&mut self) -> bool {
-        if self.last != Activity::Blocked {
-            // It was running, so it cannot have rested since; and what counts begins when it is seen blocked.
-            self.stamp_len = 0;
-            return false;
-        }
+        let now = Instant::now();
+        let since = now.duration_since(self.stamped);
+        self.stamped = now;
         let mut stamp = [0; STAMP_BYTES];
         let len = self.schedstat.as_ref().and_then(|file| file.read_at(&mut stamp, 0).ok()).unwrap_or(0);
         let same = len > 0 && stamp[..len] == self.stamp[..self.stamp_len];
         (self.stamp, self.stamp_len) = (stamp, len);
-        same && self.read() == Activity::Blocked
+        same && match self.last {
+            Activity::Blocked => true,
+            Activity::Running => tick().is_some_and(|tick| since >= 2 * tick),
+            Activity::Unknown => false,
+        }
+    }
+
+    /// What the thread did when it was asked last.
+    pub fn last(&self) -> Activity {
+        self.last
     }
 
     /// What the thread does now.
@@ -198,6 +211,23 @@ impl ActivityReader {
             },
         }
     }
+}
+
+/// How often a busy CPU accounts for what it runs; `None` where it may do so more rarely.
+fn tick() -> Option<Duration> {
+    static TICK: OnceLock<Option<Duration>> = OnceLock::new();
+    *TICK.get_or_init(|| {
+        // CPUs without a tick while they run one thread (`nohz_full=`).
+        let tickless = fs::read_to_string("/sys/devices/system/cpu/nohz_full").unwrap_or_default();
+        if !matches!(tickless.trim(), "" | "(null)") {
+            return None;
+        }
+        let mut tick = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: `tick` outlives the call, which writes it whole. This clock moves at each tick.
+        let result = unsafe { libc::clock_getres(libc::CLOCK_MONOTONIC_COARSE, &raw mut tick) };
+        let ns = tick.tv_sec.cast_unsigned() * 1_000_000_000 + tick.tv_nsec.cast_unsigned();
+        (result == 0).then(|| Duration::from_nanos(ns))
+    })
 }
 
 #[cfg(test)]
@@ -232,6 +262,24 @@ mod tests {
             std::thread::yield_now();
         }
         drop(stdin);
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_thread_that_runs_all_the_time_never_rests() {
+        let mut child = std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        let mut reader = ActivityReader::open(child.id(), child.id()).unwrap();
+        let mut seen = String::new();
+        for _ in 0..30 {
+            reader.read();
+            let rests = reader.is_resting();
+            let run = fs::read_to_string(format!("/proc/{}/schedstat", child.id())).unwrap();
+            // On a busy machine it may wait for a CPU; then it has not run.
+            assert!(!rests || run == seen || seen.is_empty(), "{run} {seen}");
+            seen = run;
+            std::thread::sleep(3 * tick().unwrap_or(Duration::from_millis(4)));
+        }
+        child.kill().unwrap();
         child.wait().unwrap();
     }
 
