@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use libfuzzer_sys::fuzz_target;
 use slip_model::Interner;
 use slip_remote::{Image, Memory, Range, ReadError, RemoteAddr, Symbols};
-use slip_zend::{Engine, PhpReading, SampleOptions};
+use slip_zend::{CodeCache, Engine, PhpReading, SampleOptions};
 
 const IMAGES: [&str; 6] = [
     include_str!("../../fixtures/images/zend-8.2-callbacks.json"),
@@ -71,13 +71,14 @@ fuzz_target!(|bytes: &[u8]| {
     let (changes, elsewhere) = rest.split_at((usize::from(*split) * CHANGE_BYTES).min(rest.len()));
     let hostile = Hostile { image, changes, elsewhere };
     // Changes that keep us from attaching at all teach little.
-    let engine = Engine::attach(&hostile).or_else(|_| Engine::attach(image));
+    let mut code = CodeCache::default();
+    let engine = Engine::attach(&hostile, &mut code).or_else(|_| Engine::attach(image, &mut code));
     let Ok(mut engine) = engine else { return };
     let mut interner = Interner::new();
     let mut reading = PhpReading::default();
-    for now_ns in [0, 1, 5_000_000_000] {
-        let options = SampleOptions { now_ns, keep_query: now_ns == 1 };
-        if engine.sample(&hostile, &mut interner, &options, &mut reading).is_ok() {
+    for keep_query in [false, true, false] {
+        let options = SampleOptions { keep_query };
+        if engine.sample(&hostile, &mut interner, &mut code, &options, &mut reading).is_ok() {
             assert!(interner.frames_of(reading.stack.stack).count() <= 70_000);
         }
     }

@@ -3,6 +3,7 @@
 mod process;
 
 use slip_model::{Language, Mode};
+use slip_zend::CodeCache;
 
 use self::process::{Sampled, WatchedProcess};
 use crate::{Sampler, Sink, TargetIssue};
@@ -23,12 +24,14 @@ pub struct Options {
 pub struct OutsideSampler {
     options: Options,
     processes: Vec<WatchedProcess>,
+    /// What is known of PHP code, which the workers of a pool share.
+    code: CodeCache,
 }
 
 impl OutsideSampler {
     /// A sampler without targets.
     pub fn new(options: Options) -> Self {
-        Self { options, processes: Vec::new() }
+        Self { options, processes: Vec::new(), code: CodeCache::default() }
     }
 }
 
@@ -54,7 +57,7 @@ impl Sampler for OutsideSampler {
     }
 
     fn add(&mut self, pid: u32, now_ns: u64, sink: &mut Sink) -> Result<Language, TargetIssue> {
-        let process = WatchedProcess::attach(pid, now_ns, sink)?;
+        let process = WatchedProcess::attach(pid, now_ns, sink, &mut self.code)?;
         let language = process.language();
         self.processes.push(process);
         Ok(language)
@@ -66,11 +69,11 @@ impl Sampler for OutsideSampler {
 
     fn sample(&mut self, now_ns: u64, sink: &mut Sink) -> Vec<u32> {
         let mut gone = Vec::new();
-        let options = self.options;
-        self.processes.retain_mut(|process| match process.sample(now_ns, options, sink) {
+        let Self { options, processes, code } = self;
+        processes.retain_mut(|process| match process.sample(now_ns, *options, sink, code) {
             Sampled::Alive => true,
             Sampled::Gone => {
-                process.finish(now_ns, sink);
+                process.finish(sink, code);
                 sink.end_process(process.id(), now_ns);
                 gone.push(process.pid());
                 false
@@ -79,9 +82,9 @@ impl Sampler for OutsideSampler {
         gone
     }
 
-    fn finish(&mut self, now_ns: u64, sink: &mut Sink) {
+    fn finish(&mut self, _now_ns: u64, sink: &mut Sink) {
         for process in &mut self.processes {
-            process.finish(now_ns, sink);
+            process.finish(sink, &mut self.code);
         }
     }
 }

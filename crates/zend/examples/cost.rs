@@ -9,7 +9,7 @@ use std::time::Instant;
 use slip_model::Interner;
 use slip_remote::LiveProcess;
 use slip_testkit::{Launch, phps};
-use slip_zend::{Engine, PhpReading, SampleOptions};
+use slip_zend::{CodeCache, Engine, PhpReading, SampleOptions};
 
 const SAMPLES: u32 = 20_000;
 
@@ -27,15 +27,16 @@ fn main() {
             child.wait_ready().unwrap();
             std::thread::sleep(std::time::Duration::from_millis(20));
             let process = LiveProcess::open(child.pid()).unwrap();
-            let mut engine = Engine::attach(&process).unwrap();
+            let mut code = CodeCache::default();
+            let mut engine = Engine::attach(&process, &mut code).unwrap();
             let (mut interner, mut reading) = (Interner::new(), PhpReading::default());
             let options = SampleOptions::default();
             let before = Instant::now();
-            engine.sample(&process, &mut interner, &options, &mut reading).unwrap();
+            engine.sample(&process, &mut interner, &mut code, &options, &mut reading).unwrap();
             let first = before.elapsed();
             let before = Instant::now();
             for _ in 0..SAMPLES {
-                engine.sample(&process, &mut interner, &options, &mut reading).unwrap();
+                engine.sample(&process, &mut interner, &mut code, &options, &mut reading).unwrap();
             }
             println!(
                 "{:24} {:6} {:9.1} {:9.2}",

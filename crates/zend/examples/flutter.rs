@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use slip_model::{FrameKind, Interner, Outcome, StackId};
 use slip_remote::LiveProcess;
 use slip_testkit::{Interpreter, Launch, phps};
-use slip_zend::{Engine, Phase, PhpReading, SampleOptions};
+use slip_zend::{CodeCache, Engine, Phase, PhpReading, SampleOptions};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Class {
@@ -88,7 +88,8 @@ fn measure(php: &Interpreter, seconds: f64, rate: f64, scale: u32) {
         .unwrap();
     child.wait_ready().unwrap();
     let process = LiveProcess::open(child.pid()).unwrap();
-    let mut engine = Engine::attach(&process).unwrap();
+    let mut code = CodeCache::default();
+    let mut engine = Engine::attach(&process, &mut code).unwrap();
     let mut interner = Interner::new();
     let mut reading = PhpReading::default();
     // On the same CPU the target stands still while it is read, and every reader is perfect.
@@ -107,12 +108,9 @@ fn measure(php: &Interpreter, seconds: f64, rate: f64, scale: u32) {
     while begin.elapsed().as_secs_f64() < seconds {
         next += period;
         std::thread::sleep(next.saturating_duration_since(Instant::now()));
-        let options = SampleOptions {
-            now_ns: u64::try_from(begin.elapsed().as_nanos()).unwrap(),
-            ..SampleOptions::default()
-        };
+        let options = SampleOptions::default();
         let before = Instant::now();
-        engine.sample(&process, &mut interner, &options, &mut reading).unwrap();
+        engine.sample(&process, &mut interner, &mut code, &options, &mut reading).unwrap();
         costs.push(before.elapsed().as_secs_f64() * 1e6);
         samples += 1;
         match reading.stack.outcome {

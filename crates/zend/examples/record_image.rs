@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use slip_model::Interner;
 use slip_remote::{ImageRecorder, LiveProcess};
-use slip_zend::{Engine, PhpReading, SampleOptions};
+use slip_zend::{CodeCache, Engine, PhpReading, SampleOptions};
 
 const THEMES: [&str; 9] = [
     "functions",
@@ -55,11 +55,14 @@ fn main() {
             wait_until_blocked(&process);
             let about = format!("PHP {major}.{minor}, cli, fixtures/programs/php/{theme}.php");
             let recorder = ImageRecorder::new(&process, &about);
-            let mut engine = Engine::attach(&recorder).unwrap();
+            let mut code = CodeCache::default();
+            let mut engine = Engine::attach(&recorder, &mut code).unwrap();
             let (mut interner, mut reading) = (Interner::new(), PhpReading::default());
             // Twice: the second sample reads by prediction.
             for _ in 0..2 {
-                engine.sample(&recorder, &mut interner, &SampleOptions::default(), &mut reading).unwrap();
+                engine
+                    .sample(&recorder, &mut interner, &mut code, &SampleOptions::default(), &mut reading)
+                    .unwrap();
             }
             let image = recorder.into_image();
             let name = format!("zend-{major}.{minor}-{theme}");
@@ -78,10 +81,11 @@ fn main() {
 /// Waits until `fgets` is innermost: the line `ready` comes a moment earlier.
 fn wait_until_blocked(process: &LiveProcess) {
     let end = Instant::now() + Duration::from_secs(10);
-    let mut engine = Engine::attach(process).unwrap();
+    let mut code = CodeCache::default();
+    let mut engine = Engine::attach(process, &mut code).unwrap();
     let (mut interner, mut reading) = (Interner::new(), PhpReading::default());
     loop {
-        engine.sample(process, &mut interner, &SampleOptions::default(), &mut reading).unwrap();
+        engine.sample(process, &mut interner, &mut code, &SampleOptions::default(), &mut reading).unwrap();
         let innermost = interner.frames_of(reading.stack.stack).next().map(|id| interner.frame_at(id).name);
         if innermost.is_some_and(|name| interner.text(name) == "fgets") {
             return;

@@ -140,6 +140,14 @@ impl Hasher for AddrHasher {
         }
     }
 
+    fn write_u8(&mut self, number: u8) {
+        self.write_u64(u64::from(number));
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        self.write_u64(u64::from(number));
+    }
+
     fn write_u64(&mut self, number: u64) {
         let product = u128::from(number ^ self.hash ^ self.key) * u128::from(self.key);
         // Both halves: the low one alone would leave the low bits of aligned addresses as they are.

@@ -3,10 +3,13 @@
 //! A stack changes while it is copied, and no comparison of copies notices a frame that was replaced and put back. But
 //! the caller's instruction often names its callee, and a caller that is at a call of `f` has not called `g`.
 
+use std::collections::HashMap;
+
 use slip_model::StringId;
 use slip_remote::{Memory, ReadError, RemoteAddr};
 
-use crate::bytes::{ByAddr, addr_at, u8_at, u32_at, u64_at};
+use crate::bytes::{AddrHash, addr_at, u8_at, u32_at, u64_at};
+use crate::code::{CodeAddr, Owner, Owners};
 use crate::functions::{Function, Opline};
 use crate::offsets::Offsets;
 use crate::strings::MAX_NAME_BYTES;
@@ -34,7 +37,9 @@ struct Site {
 /// Call sites seen so far.
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
-    sites: ByAddr<Site>,
+    sites: HashMap<CodeAddr, Site, AddrHash>,
+    /// Names by the address of their text: those in shared memory stand there once for all calls.
+    names: HashMap<CodeAddr, Option<u64>, AddrHash>,
 }
 
 /// Stands for a function's name, whatever its namespace and case: code in a namespace calls global functions without
@@ -48,25 +53,37 @@ pub(crate) fn hash_of_name(name: &[u8]) -> u64 {
 }
 
 impl Calls {
-    /// Whether the call that `caller` makes at `addr` can have led to a function called `callee`.
+    /// Forgets everything.
+    pub(crate) fn clear(&mut self) {
+        self.sites.clear();
+        self.names.clear();
+    }
+
+    /// Forgets the calls in the memory of a process that has ended.
+    pub(crate) fn forget(&mut self, owner: Owner) {
+        self.sites.retain(|at, _| at.owner != owner);
+    }
+
+    /// Whether the call that `caller` makes at `at` can have led to a function called `callee`.
     pub(crate) fn fits<M: Memory + ?Sized>(
         &mut self,
         memory: &M,
         offsets: &Offsets,
-        (caller, addr, op): (&Function, RemoteAddr, Opline),
+        owners: &Owners,
+        (caller, at, op): (&Function, CodeAddr, Opline),
         callee: u64,
     ) -> Result<bool, ReadError> {
         let key = (caller.name, caller.file, op.lineno);
-        let known = self.sites.get_mut(&addr).filter(|site| site.caller == key);
+        let known = self.sites.get_mut(&at).filter(|site| site.caller == key);
         let site = match known {
             Some(site) => site,
             None => {
                 if self.sites.len() >= MAX_SITES {
-                    self.sites.clear();
+                    self.clear();
                 }
-                let name = name_called(memory, offsets, caller.opcodes(), addr)?;
-                self.sites.insert(addr, Site { caller: key, name, confirmed: false, surprises: 0 });
-                let Some(site) = self.sites.get_mut(&addr) else { return Ok(true) };
+                let name = self.name_called(memory, offsets, owners, caller.opcodes(), at.addr)?;
+                self.sites.insert(at, Site { caller: key, name, confirmed: false, surprises: 0 });
+                let Some(site) = self.sites.get_mut(&at) else { return Ok(true) };
                 site
             }
         };
@@ -81,57 +98,83 @@ impl Calls {
         }
         Ok(false)
     }
+
+    /// Hash of the name that the call at `addr` calls: it stands in the instruction that began the call.
+    fn name_called<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        offsets: &Offsets,
+        owners: &Owners,
+        opcodes: RemoteAddr,
+        addr: RemoteAddr,
+    ) -> Result<Option<u64>, ReadError> {
+        let found = name_place(memory, offsets, opcodes, addr).and_then(|place| {
+            let Some(place) = place else { return Ok(None) };
+            let place = owners.place(place);
+            if let Some(known) = self.names.get(&place) {
+                return Ok(*known);
+            }
+            let name = read_name(memory, offsets, place.addr)?.map(|name| hash_of_name(&name));
+            if owners.is_shared(place) {
+                self.names.insert(place, name);
+            }
+            Ok(name)
+        });
+        match found {
+            Err(ReadError::Unmapped { .. }) => Ok(None),
+            other => other,
+        }
+    }
 }
 
-/// The name that the call at `addr` calls: it stands in the instruction that began the call.
-fn name_called<M: Memory + ?Sized>(
+/// Where the text of the name lies that the call at `addr` calls.
+fn name_place<M: Memory + ?Sized>(
     memory: &M,
     offsets: &Offsets,
     opcodes: RemoteAddr,
     addr: RemoteAddr,
-) -> Result<Option<u64>, ReadError> {
-    let found = (|| {
-        let table = &offsets.op;
-        let before = usize::try_from(addr.0.saturating_sub(opcodes.0)).unwrap_or(0);
-        let len = before.min(MAX_ARGUMENT_OPS * table.size);
-        let start = RemoteAddr(addr.0 - len as u64);
-        let mut code = vec![0; len];
-        memory.read(start, &mut code)?;
-        let Some(at) = begin_of_call(offsets, &code) else { return Ok(None) };
-        let op = &code[at * table.size..];
-        let by_name = [
-            table.zend_init_fcall,
-            table.zend_init_fcall_by_name,
-            table.zend_init_ns_fcall_by_name,
-            table.zend_init_method_call,
-            table.zend_init_static_method_call,
-        ];
-        if !by_name.contains(&u8_at(op, table.opcode)) || u8_at(op, table.op2_type) != table.is_const {
-            return Ok(None);
-        }
-        // `RT_CONSTANT`: literals are found relative to the instruction.
-        let distance = i64::from(u32_at(op, table.op2_constant).cast_signed());
-        let literal = start.offset((at * table.size) as u64).0.wrapping_add_signed(distance);
-        let mut zval = vec![0; offsets.zval.size];
-        memory.read(RemoteAddr(literal), &mut zval)?;
-        if u8_at(&zval, offsets.zval.type_info) != offsets.zval.is_string {
-            return Ok(None);
-        }
-        let string = addr_at(&zval, 0);
-        let mut head = vec![0; offsets.string.val];
-        memory.read(string, &mut head)?;
-        let len = usize::try_from(u64_at(&head, offsets.string.len)).unwrap_or(usize::MAX);
-        if len > MAX_NAME_BYTES {
-            return Ok(None);
-        }
-        let mut name = vec![0; len];
-        memory.read(string.offset(offsets.string.val as u64), &mut name)?;
-        Ok(Some(hash_of_name(&name)))
-    })();
-    match found {
-        Err(ReadError::Unmapped { .. }) => Ok(None),
-        other => other,
+) -> Result<Option<RemoteAddr>, ReadError> {
+    let table = &offsets.op;
+    let before = usize::try_from(addr.0.saturating_sub(opcodes.0)).unwrap_or(0);
+    let len = before.min(MAX_ARGUMENT_OPS * table.size);
+    let start = RemoteAddr(addr.0 - len as u64);
+    let mut code = vec![0; len];
+    memory.read(start, &mut code)?;
+    let Some(at) = begin_of_call(offsets, &code) else { return Ok(None) };
+    let op = &code[at * table.size..];
+    let by_name = [
+        table.zend_init_fcall,
+        table.zend_init_fcall_by_name,
+        table.zend_init_ns_fcall_by_name,
+        table.zend_init_method_call,
+        table.zend_init_static_method_call,
+    ];
+    if !by_name.contains(&u8_at(op, table.opcode)) || u8_at(op, table.op2_type) != table.is_const {
+        return Ok(None);
     }
+    // `RT_CONSTANT`: literals are found relative to the instruction.
+    let distance = i64::from(u32_at(op, table.op2_constant).cast_signed());
+    let literal = start.offset((at * table.size) as u64).0.wrapping_add_signed(distance);
+    let mut zval = vec![0; offsets.zval.size];
+    memory.read(RemoteAddr(literal), &mut zval)?;
+    Ok((u8_at(&zval, offsets.zval.type_info) == offsets.zval.is_string).then(|| addr_at(&zval, 0)))
+}
+
+/// The text of a `zend_string`; `None` if it is too long for a name.
+fn read_name<M: Memory + ?Sized>(
+    memory: &M,
+    offsets: &Offsets,
+    string: RemoteAddr,
+) -> Result<Option<Vec<u8>>, ReadError> {
+    let mut head = vec![0; offsets.string.val];
+    memory.read(string, &mut head)?;
+    let len = usize::try_from(u64_at(&head, offsets.string.len)).unwrap_or(usize::MAX);
+    if len > MAX_NAME_BYTES {
+        return Ok(None);
+    }
+    let mut name = vec![0; len];
+    memory.read(string.offset(offsets.string.val as u64), &mut name)?;
+    Ok(Some(name))
 }
 
 /// Which of the instructions before a call began it: calls among its arguments begin and end in between.

@@ -14,14 +14,16 @@
 //! first one, the line of the first is lost (PHP shows one of another function; we show 0).
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use slip_model::{Frame, FrameKind, Interner, StackId, StringId};
 use slip_remote::{Chain, FrameLayout, Memory, ReadError, RemoteAddr, read_u64};
 
 use crate::bytes::{Batch, ByAddr, addr_at, u8_at, u32_at};
-use crate::calls::Calls;
-use crate::functions::{Function, Functions, Kind, Moment, Opline, Wanted};
+use crate::code::{CodeAddr, CodeCache, Owners};
+use crate::functions::{Function, Functions, Kind, Moment, Opline, Proof, Wanted};
 use crate::offsets::Offsets;
+use crate::paths::{LastPath, Look, Node};
 
 /// Most generators that one `yield from` delegates through before we call it a loop.
 const MAX_DELEGATION: usize = 4_096;
@@ -54,7 +56,7 @@ pub(crate) fn layout(offsets: &Offsets) -> FrameLayout {
 #[derive(Clone, Copy, Debug)]
 struct Raw {
     addr: RemoteAddr,
-    func: RemoteAddr,
+    func: CodeAddr,
     opline: RemoteAddr,
     return_value: RemoteAddr,
     /// Called by the engine or a function of an extension, not by code.
@@ -72,6 +74,14 @@ pub(crate) struct Executor {
     pub(crate) opline_before: RemoteAddr,
 }
 
+/// What is known of the moment of a sample.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen {
+    pub(crate) proof: Proof,
+    /// The heap of request memory; null if it is unknown.
+    pub(crate) heap: RemoteAddr,
+}
+
 /// A generator that waits in `yield from`, and its frame.
 type Delegation = (RemoteAddr, RemoteAddr);
 
@@ -79,8 +89,7 @@ type Delegation = (RemoteAddr, RemoteAddr);
 #[derive(Debug)]
 pub(crate) struct Frames {
     offsets: &'static Offsets,
-    functions: Functions,
-    calls: Calls,
+    owners: Arc<Owners>,
     /// `&zend_flf_functions`; null where calls always have frames.
     frameless: RemoteAddr,
     frameless_functions: HashMap<u32, RemoteAddr>,
@@ -88,12 +97,17 @@ pub(crate) struct Frames {
     delegations: Vec<Delegation>,
     /// Which of them is which.
     predicted: ByAddr<usize>,
+    pub(crate) buffers: Buffers,
+    last: LastPath,
+    texts: Option<Texts>,
+}
+
+/// What stacks are named with. Nothing in here lasts from one sample to the next.
+#[derive(Debug, Default)]
+pub(crate) struct Buffers {
     batch: Batch,
     raw: Vec<Raw>,
     wanted: Vec<Wanted>,
-    /// Outermost last.
-    frames: Vec<Frame>,
-    texts: Option<Texts>,
 }
 
 /// Names that are not the target's.
@@ -129,19 +143,16 @@ pub(crate) struct Stack {
 }
 
 impl Frames {
-    pub(crate) fn new(offsets: &'static Offsets, frameless: RemoteAddr) -> Self {
+    pub(crate) fn new(offsets: &'static Offsets, owners: Arc<Owners>, frameless: RemoteAddr) -> Self {
         Self {
             offsets,
-            functions: Functions::new(offsets),
-            calls: Calls::default(),
+            owners,
             frameless,
             frameless_functions: HashMap::new(),
             delegations: Vec::new(),
             predicted: ByAddr::default(),
-            batch: Batch::default(),
-            raw: Vec::new(),
-            wanted: Vec::new(),
-            frames: Vec::new(),
+            buffers: Buffers::default(),
+            last: LastPath::default(),
             texts: None,
         }
     }
@@ -155,80 +166,142 @@ impl Frames {
         &mut self,
         memory: &M,
         interner: &mut Interner,
+        code: &mut CodeCache,
         chain: &Chain,
         executor: Executor,
-        moment: &Moment,
+        seen: &Seen,
     ) -> Result<Option<Stack>, ReadError> {
         let texts = *self.texts.get_or_insert_with(|| Texts::new(interner));
-        self.functions.begin();
         let Some(truncated) = self.collect(memory, chain)? else { return Ok(None) };
-        self.wanted.clear();
-        for (at, raw) in self.raw.iter().enumerate() {
+        let truncated = truncated || chain.truncated;
+        // The real outermost frame was called by the engine; before a call the link to the caller is null.
+        if !truncated && self.buffers.raw.last().is_some_and(|outermost| !outermost.top) {
+            return Ok(None);
+        }
+        // Generators are not called by their neighbours.
+        let is_plain = !truncated && self.delegations.is_empty();
+        let mut node = Node::default();
+        let mut unknown = self.buffers.raw.len();
+        self.last.begin(&code.paths);
+        while is_plain && unknown > 0 {
+            let look = self.look(unknown - 1);
+            if let Some(next) = self.last.next(&look) {
+                node = next;
+            } else {
+                let Some(next) = code.paths.next(&self.owners, node, &look) else { break };
+                self.last.add(&look, next);
+                node = next;
+            }
+            unknown -= 1;
+        }
+        if unknown > 0 {
+            let moment = Moment {
+                offsets: self.offsets,
+                owners: Arc::clone(&self.owners),
+                proof: seen.proof,
+                heap: seen.heap,
+            };
+            if !self.resolve(memory, interner, code, unknown, executor, &moment)? {
+                return Ok(None);
+            }
+            for at in (0..unknown).rev() {
+                node = self.name_frame(memory, interner, code, (node, at), executor, texts, is_plain)?;
+                self.last.add(&self.look(at), node);
+            }
+        }
+        Ok(Some(Stack { id: node.stack, truncated, script: node.script }))
+    }
+
+    /// Makes sure that the functions of the innermost `unknown` frames are known, and that these frames can have called
+    /// each other. False if not, or if what was read no longer belongs to the chain.
+    fn resolve<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        interner: &mut Interner,
+        code: &mut CodeCache,
+        unknown: usize,
+        executor: Executor,
+        moment: &Moment,
+    ) -> Result<bool, ReadError> {
+        code.functions.begin();
+        self.buffers.wanted.clear();
+        // And the one that has called the outermost of them.
+        for (at, raw) in self.buffers.raw.iter().take(unknown + 1).enumerate() {
             let exception = self.handles_exception(executor, raw);
             let opline = if exception { executor.opline_before } else { raw.opline };
             // Both may be an instruction of another function.
-            self.wanted.push(Wanted { func: raw.func, opline, exact: at > 0 && !exception });
+            self.buffers.wanted.push(Wanted { func: raw.func, opline, exact: at > 0 && !exception });
         }
         let mut looks = 0;
         loop {
-            if !self.functions.resolve(memory, interner, &self.wanted, moment)? {
-                return Ok(None);
+            if !code.functions.resolve(memory, interner, &self.buffers.wanted, moment)? {
+                return Ok(false);
             }
             looks += 1;
-            match self.doubtful_frames(memory, executor)? {
+            match self.doubtful_frames(memory, &code.functions, executor)? {
                 Doubt::None => break,
-                Doubt::Remain if self.all_are_readable() || self.unreadable_for_long() => break,
+                Doubt::Remain
+                    if self.all_are_readable(&code.functions)
+                        || self.unreadable_for_long(&code.functions) =>
+                {
+                    break;
+                }
                 // A function that was read while another took its place is whole at the second look.
                 Doubt::Remain if looks < MAX_LOOKS => {}
-                Doubt::Remain => return Ok(None),
+                Doubt::Remain => return Ok(false),
                 Doubt::Gone => {
-                    self.functions.forget_new();
-                    return Ok(None);
+                    code.functions.forget_new();
+                    return Ok(false);
                 }
             }
         }
-        if !self.links_hold(memory, chain, executor)? {
-            return Ok(None);
+        for at in 1..self.buffers.wanted.len() {
+            if !self.link_holds(memory, code, (&self.buffers.raw[at - 1], &self.buffers.raw[at]), executor)? {
+                return Ok(false);
+            }
         }
-        if !self.frameless.is_null() && !self.resolve_frameless(memory, interner, moment)? {
-            return Ok(None);
+        if self.frameless.is_null() {
+            return Ok(true);
         }
-        self.frames.clear();
-        for at in 0..self.raw.len() {
-            self.name_frame(memory, at, executor, texts)?;
+        self.resolve_frameless(memory, interner, code, unknown, moment)
+    }
+
+    /// What frame `at` shows of itself.
+    fn look(&self, at: usize) -> Look {
+        let raw = &self.buffers.raw[at];
+        let caller = self.buffers.raw.get(at + 1).filter(|_| !raw.return_value.is_null());
+        Look {
+            func: raw.func,
+            opline: raw.opline,
+            result: caller.map(|caller| raw.return_value.0.wrapping_sub(caller.addr.0)),
+            top: raw.top,
+            innermost: at == 0,
         }
-        let mut id = StackId(0);
-        for frame in self.frames.iter().rev() {
-            let frame = interner.frame(*frame);
-            id = interner.push(id, frame);
-        }
-        let script = self.frames.last().map(|frame| frame.file).unwrap_or_default();
-        Ok(Some(Stack { id, truncated: truncated || chain.truncated, script }))
     }
 
     /// The frames of the chain, placeholders replaced. `None` if a generator has moved on or what was copied is no frame;
     /// else whether frames were left out.
     fn collect<M: Memory + ?Sized>(&mut self, memory: &M, chain: &Chain) -> Result<Option<bool>, ReadError> {
         let layout = layout(self.offsets);
-        self.raw.clear();
+        self.buffers.raw.clear();
         self.predicted.clear();
         let mut seen = Vec::new();
         let mut prefetched = false;
         for (addr, bytes) in chain.addrs.iter().zip(chain.bytes.chunks(layout.len)) {
-            if self.raw.len() >= MAX_FRAMES {
+            if self.buffers.raw.len() >= MAX_FRAMES {
                 return Ok(Some(true));
             }
             let raw = self.raw(*addr, bytes);
             match self.waiting_generator(*addr, bytes) {
                 // No other frame lacks a function: this is not one any more.
-                None if raw.func.is_null() => return Ok(None),
-                None => self.raw.push(raw),
+                None if raw.func.addr.is_null() => return Ok(None),
+                None => self.buffers.raw.push(raw),
                 Some(leaf) => {
                     if !prefetched {
                         self.prefetch(memory)?;
                         prefetched = true;
                     }
-                    let inner = self.raw.last().map(|raw| raw.addr);
+                    let inner = self.buffers.raw.last().map(|raw| raw.addr);
                     if !self.push_delegation(memory, leaf, inner, &mut seen)? {
                         return Ok(None);
                     }
@@ -243,7 +316,7 @@ impl Frames {
         let table = &self.offsets.execute_data;
         Raw {
             addr,
-            func: addr_at(bytes, table.func),
+            func: self.owners.place(addr_at(bytes, table.func)),
             opline: addr_at(bytes, table.opline),
             return_value: addr_at(bytes, table.return_value),
             top: u32_at(bytes, table.this + self.offsets.zval.type_info) & table.zend_call_top != 0,
@@ -285,7 +358,7 @@ impl Frames {
             let mut node = [0; 128];
             let node_len = table.execute_data.max(table.node_parent) + 8 - from;
             let Some(node) = node.get_mut(..node_len) else { return Ok(false) };
-            match predicted.and_then(|at| self.batch.get(2 * at)) {
+            match predicted.and_then(|at| self.buffers.batch.get(2 * at)) {
                 Some(bytes) if bytes.len() == node.len() => node.copy_from_slice(bytes),
                 _ => {
                     if !read(memory, generator.offset(from as u64), node)? {
@@ -299,13 +372,13 @@ impl Frames {
             if parent.is_null() {
                 // This one runs. It has no frame any more while it is being destroyed.
                 let runs = frame.is_null() || inner.is_none_or(|inner| inner == frame);
-                self.raw.extend(waiting.into_iter().rev());
+                self.buffers.raw.extend(waiting.into_iter().rev());
                 return Ok(runs);
             }
             let predicted =
                 predicted.filter(|at| self.delegations.get(*at).is_some_and(|(_, known)| *known == frame));
             let mut copy = vec![0; len];
-            match predicted.and_then(|at| self.batch.get(2 * at + 1)) {
+            match predicted.and_then(|at| self.buffers.batch.get(2 * at + 1)) {
                 Some(bytes) if bytes.len() == len => copy.copy_from_slice(bytes),
                 _ => {
                     if !read(memory, frame, &mut copy)? {
@@ -314,7 +387,7 @@ impl Frames {
                 }
             }
             let raw = self.raw(frame, &copy);
-            if raw.func.is_null() {
+            if raw.func.addr.is_null() {
                 return Ok(false);
             }
             waiting.push(raw);
@@ -329,14 +402,14 @@ impl Frames {
         let from = table.execute_data.min(table.node_parent);
         let node_len = table.execute_data.max(table.node_parent) + 8 - from;
         let len = layout(self.offsets).len;
-        self.batch.clear();
+        self.buffers.batch.clear();
         self.predicted.clear();
         for (at, (generator, frame)) in self.delegations.iter().enumerate() {
             self.predicted.insert(*generator, at);
-            self.batch.push(generator.offset(from as u64), node_len);
-            self.batch.push(*frame, len);
+            self.buffers.batch.push(generator.offset(from as u64), node_len);
+            self.buffers.batch.push(*frame, len);
         }
-        self.batch.read(memory)
+        self.buffers.batch.read(memory)
     }
 
     /// Functions are read after the frames, and some may have gone meanwhile, their frames with them. Looks whether the
@@ -344,11 +417,14 @@ impl Frames {
     fn doubtful_frames<M: Memory + ?Sized>(
         &self,
         memory: &M,
+        functions: &Functions,
         executor: Executor,
     ) -> Result<Doubt, ReadError> {
         let mut doubtful: HashSet<(RemoteAddr, RemoteAddr)> = HashSet::new();
-        for (raw, _) in self.raw.iter().zip(&self.wanted).filter(|(_, wanted)| self.is_doubtful(wanted)) {
-            doubtful.insert((raw.addr, raw.func));
+        for (raw, wanted) in self.buffers.raw.iter().zip(&self.buffers.wanted) {
+            if self.is_doubtful(functions, wanted) {
+                doubtful.insert((raw.addr, raw.func.addr));
+            }
         }
         if doubtful.is_empty() {
             return Ok(Doubt::None);
@@ -360,7 +436,7 @@ impl Frames {
         }
         let mut at = addr_at(&pointer, 0);
         // Calls made meanwhile come first.
-        for _ in 0..self.raw.len() + MAX_NEW_FRAMES {
+        for _ in 0..self.buffers.raw.len() + MAX_NEW_FRAMES {
             if at.is_null() || !read(memory, at, &mut bytes)? {
                 break;
             }
@@ -373,38 +449,16 @@ impl Frames {
         Ok(Doubt::Gone)
     }
 
-    /// Whether the frames can have called each other. A frame that was copied just before its call or just after the
-    /// return may be linked to one that never called it: the engine's own bookkeeping tells.
-    fn links_hold<M: Memory + ?Sized>(
-        &mut self,
-        memory: &M,
-        chain: &Chain,
-        executor: Executor,
-    ) -> Result<bool, ReadError> {
-        // Before a call the link is null. The real outermost frame was called by the engine.
-        if !chain.truncated && self.raw.last().is_some_and(|outermost| !outermost.top) {
-            return Ok(false);
-        }
-        let mut calls = std::mem::take(&mut self.calls);
-        let mut hold = true;
-        for at in 1..self.raw.len() {
-            hold = self.link_holds(memory, &mut calls, (&self.raw[at - 1], &self.raw[at]), executor)?;
-            if !hold {
-                break;
-            }
-        }
-        self.calls = calls;
-        Ok(hold)
-    }
-
+    /// Whether one frame can have called the other. One that was copied just before its call or just after the return may be
+    /// linked to another that never called it: the engine's own bookkeeping tells.
     fn link_holds<M: Memory + ?Sized>(
         &self,
         memory: &M,
-        calls: &mut Calls,
+        code: &mut CodeCache,
         (callee, caller): (&Raw, &Raw),
         executor: Executor,
     ) -> Result<bool, ReadError> {
-        let function = |raw: &Raw| self.functions.get(raw.func);
+        let function = |raw: &Raw| code.functions.get(raw.func);
         let (Some(called), Some(calling)) = (function(callee), function(caller)) else { return Ok(true) };
         if callee.top || (called.kind == Kind::Internal && called.name == StringId::default()) {
             // Called by the engine, from wherever; the bottom of a fiber is no call at all.
@@ -433,7 +487,8 @@ impl Frames {
         };
         match called.called {
             Some(name) if kind_fits && self.names_callee(op.opcode) => {
-                calls.fits(memory, self.offsets, (calling, caller.opline, op), name)
+                let at = self.owners.place(caller.opline);
+                code.calls.fits(memory, self.offsets, &self.owners, (calling, at, op), name)
             }
             _ => Ok(kind_fits),
         }
@@ -464,23 +519,23 @@ impl Frames {
     }
 
     /// Whether each frame's function is one, and its instruction is one of that function's.
-    fn all_are_readable(&self) -> bool {
-        self.wanted.iter().all(|wanted| {
-            self.functions.get(wanted.func).is_some_and(|function| function.is_readable(self.offsets, wanted))
+    fn all_are_readable(&self, functions: &Functions) -> bool {
+        self.buffers.wanted.iter().all(|wanted| {
+            functions.get(wanted.func).is_some_and(|function| function.is_readable(self.offsets, wanted))
         })
     }
 
     /// Whether everything that is no function was none in an earlier sample either: it is shown then.
-    fn unreadable_for_long(&self) -> bool {
-        self.wanted.iter().all(|wanted| {
-            let function = self.functions.get(wanted.func);
-            function.is_some_and(Function::is_unreadable_for_long) || !self.is_doubtful(wanted)
+    fn unreadable_for_long(&self, functions: &Functions) -> bool {
+        self.buffers.wanted.iter().all(|wanted| {
+            let function = functions.get(wanted.func);
+            function.is_some_and(Function::is_unreadable_for_long) || !self.is_doubtful(functions, wanted)
         })
     }
 
     /// Whether the function of a frame looks as if it had gone.
-    fn is_doubtful(&self, wanted: &Wanted) -> bool {
-        self.functions.get(wanted.func).is_none_or(|function| function.is_doubtful(self.offsets, wanted))
+    fn is_doubtful(&self, functions: &Functions, wanted: &Wanted) -> bool {
+        functions.get(wanted.func).is_none_or(|function| function.is_doubtful(self.offsets, wanted))
     }
 
     fn handles_exception(&self, executor: Executor, raw: &Raw) -> bool {
@@ -507,12 +562,14 @@ impl Frames {
         &mut self,
         memory: &M,
         interner: &mut Interner,
+        code: &mut CodeCache,
+        unknown: usize,
         moment: &Moment,
     ) -> Result<bool, ReadError> {
-        self.wanted.clear();
+        self.buffers.wanted.clear();
         let mut calls = Vec::new();
-        for raw in &self.raw {
-            let op = self.functions.get(raw.func).and_then(|function| function.op(raw.opline));
+        for raw in &self.buffers.raw[..unknown] {
+            let op = code.functions.get(raw.func).and_then(|function| function.op(raw.opline));
             calls.extend(op.and_then(|op| self.frameless_call(op)));
         }
         for call in calls {
@@ -532,45 +589,51 @@ impl Frames {
                 }
             };
             if !func.is_null() {
-                self.wanted.push(Wanted { func, opline: RemoteAddr::NULL, exact: false });
+                let func = self.owners.place(func);
+                self.buffers.wanted.push(Wanted { func, opline: RemoteAddr::NULL, exact: false });
             }
         }
-        self.functions.resolve(memory, interner, &self.wanted, moment)
+        code.functions.resolve(memory, interner, &self.buffers.wanted, moment)
     }
 
-    /// Appends frame `at` of the raw ones, if it is one that PHP would show.
+    /// Appends frame `at` of the raw ones to the stack that `node` stands for, if it is one that PHP would show, and
+    /// remembers it if it is always shown like this.
+    #[allow(clippy::too_many_arguments, reason = "what a frame depends on")]
     fn name_frame<M: Memory + ?Sized>(
         &mut self,
         memory: &M,
-        at: usize,
+        interner: &mut Interner,
+        code: &mut CodeCache,
+        (node, at): (Node, usize),
         executor: Executor,
         texts: Texts,
-    ) -> Result<(), ReadError> {
-        let raw = self.raw[at];
-        let Some(function) = self.functions.get(raw.func) else { return Ok(()) };
+        is_plain: bool,
+    ) -> Result<Node, ReadError> {
+        let raw = self.buffers.raw[at];
+        let functions = &code.functions;
+        let Some(function) = functions.get(raw.func) else { return Ok(Node::aside(node.stack, node.script)) };
         let op = self.op(&raw, function, executor);
         let line = op.map_or(0, |op| op.lineno);
-        let including = self.including(at, executor);
+        let including = self.including(functions, at, executor);
         // What the engine calls while it opens or compiles a file: stream wrappers, autoloaders.
         let opening = match function.kind {
             Kind::Internal | Kind::User if function.name != StringId::default() => including,
             _ => None,
         };
+        let internal = |name| Frame { kind: FrameKind::PhpInternal, name, ..Frame::default() };
         let frame = match function.kind {
             Kind::Unreadable => {
                 Some(Frame { kind: FrameKind::Marker, name: texts.unreadable, ..Frame::default() })
             }
             // A placeholder of the engine: the bottom of a fiber, the constructor of a class that has none.
             Kind::Internal if function.name == StringId::default() => None,
-            Kind::Internal => {
-                Some(Frame { kind: FrameKind::PhpInternal, name: function.name, ..Frame::default() })
-            }
+            Kind::Internal => Some(internal(function.name)),
             Kind::User | Kind::Code => Some(Frame {
                 kind: FrameKind::Php,
                 name: match (function.kind, including) {
                     (Kind::User, _) => function.name,
                     (_, Some(kind)) => self.construct(kind, texts),
-                    (_, None) if at + 1 == self.raw.len() => texts.main,
+                    (_, None) if at + 1 == self.buffers.raw.len() => texts.main,
                     // Included by a function of an extension: an autoloader without a function of its own.
                     (_, None) => texts.include,
                 },
@@ -579,19 +642,36 @@ impl Frames {
                 line,
             }),
         };
-        if let Some(call) = op.and_then(|op| self.frameless_call(op))
-            && let Some(called) = self.frameless_functions.get(&call)
-            && let Some(name) = self.functions.get(*called).map(|called| called.name)
-            && self.runs_frameless(memory, at, *called, op)?
-        {
-            self.frames.push(Frame { kind: FrameKind::PhpInternal, name, ..Frame::default() });
+        let frameless = match op.and_then(|op| self.frameless_call(op)) {
+            Some(call) => match self.frameless_functions.get(&call).map(|func| self.owners.place(*func)) {
+                Some(func) if self.runs_frameless(memory, at, func, op)? => {
+                    functions.get(func).map(|function| function.name)
+                }
+                _ => None,
+            },
+            None => None,
+        };
+        let shown =
+            [opening.map(|kind| internal(self.construct(kind, texts))), frame, frameless.map(internal)];
+        let (mut stack, mut script) = (node.stack, node.script);
+        for frame in shown.into_iter().flatten() {
+            if stack == StackId(0) {
+                script = frame.file;
+            }
+            let frame = interner.frame(frame);
+            stack = interner.push(stack, frame);
         }
-        self.frames.extend(frame);
-        if let Some(kind) = opening {
-            let name = self.construct(kind, texts);
-            self.frames.push(Frame { kind: FrameKind::PhpInternal, name, ..Frame::default() });
-        }
-        Ok(())
+        let is_frameless = op.is_some_and(|op| self.frameless_call(op).is_some());
+        let remember = is_plain
+            && !node.is_aside()
+            && !is_frameless
+            && !self.handles_exception(executor, &raw)
+            && function.lasts(self.offsets, raw.opline);
+        Ok(if remember {
+            code.paths.add(&self.owners, (node, (stack, script)), &self.look(at), function)
+        } else {
+            Node::aside(stack, script)
+        })
     }
 
     /// Whether frame `at`, whose stored opline is a frameless call, is still in it.
@@ -604,14 +684,14 @@ impl Frames {
         &self,
         memory: &M,
         at: usize,
-        called: RemoteAddr,
+        called: CodeAddr,
         op: Option<Opline>,
     ) -> Result<bool, ReadError> {
-        if let Some(inner) = at.checked_sub(1).and_then(|inner| self.raw.get(inner)) {
+        if let Some(inner) = at.checked_sub(1).and_then(|inner| self.buffers.raw.get(inner)) {
             // An observer gives the call a frame of its own.
             return Ok(inner.func != called);
         }
-        let result = self.raw[at].addr.offset(u64::from(op.map_or(0, |op| op.result_var)));
+        let result = self.buffers.raw[at].addr.offset(u64::from(op.map_or(0, |op| op.result_var)));
         let zval = &self.offsets.zval;
         let mut type_info = [0];
         Ok(read(memory, result.offset(zval.type_info as u64), &mut type_info)?
@@ -619,9 +699,9 @@ impl Frames {
     }
 
     /// The kind of include that the caller of frame `at` is executing.
-    fn including(&self, at: usize, executor: Executor) -> Option<u32> {
-        let caller = self.raw.get(at + 1)?;
-        let op = self.op(caller, self.functions.get(caller.func)?, executor)?;
+    fn including(&self, functions: &Functions, at: usize, executor: Executor) -> Option<u32> {
+        let caller = self.buffers.raw.get(at + 1)?;
+        let op = self.op(caller, functions.get(caller.func)?, executor)?;
         (op.opcode == self.offsets.op.zend_include_or_eval).then_some(op.extended_value)
     }
 

@@ -6,32 +6,34 @@
 //!
 //! | lives | which | believed |
 //! |---|---|---|
-//! | [`Lifetime::Persistent`] | functions of extensions; opcache's shared memory | [`PERSISTENT_NS`] (opcache can restart) |
-//! | [`Lifetime::SharedCode`] | a copy in request memory (closure, included file) of code in shared memory | as above, if the frame's opline lies in that code |
+//! | [`Lifetime::Persistent`] | functions of extensions; functions in opcache's memory | until opcache starts anew |
+//! | [`Lifetime::SharedCode`] | a copy in request memory (closure, included file) of code in opcache's memory | as above, if the frame's opline lies in that code |
 //! | [`Lifetime::Request`] | functions and methods declared in request memory: freed at its end, never before | while the request is proven to be the same |
 //! | [`Lifetime::Volatile`] | all else: closures, included files and `eval` without opcache, trampolines | never: read again for each sample |
 //!
-//! And always: the frame's opline, where it is known to be exact, lies within the function's code. Reading again is one batch: the function's header
-//! and its texts are compared with the last time. The proof ([`Proof`]) is a value that the engine sets anew for each
+//! And always: the frame's opline, where it is known to be exact, lies within the function's code. Reading again is one
+//! batch: the function's header and its texts are compared with the last time. The proof ([`Proof`]) is a value that the engine sets anew for each
 //! request; it was copied together with the frames, and is read once more behind whatever is read later. Without a
 //! proof (PHP 8.2 without opcache, before the script has used `$_SERVER`) everything in request memory is volatile.
+
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use slip_model::{Interner, StringId};
 use slip_remote::{Memory, Range, ReadError, RemoteAddr};
 
-use crate::bytes::{Addrs, Batch, ByAddr, addr_at, u8_at, u32_at, u64_at};
+use crate::bytes::{AddrHash, Addrs, Batch, ByAddr, addr_at, u8_at, u32_at, u64_at};
 use crate::calls::hash_of_name;
+use crate::code::{CodeAddr, Owner, Owners};
 use crate::offsets::{MmHeap, Offsets};
 use crate::strings::{MAX_NAME_BYTES, MAX_PATH_BYTES, class_name, text};
 
-/// How long functions in shared or persistent memory are believed without another look.
-const PERSISTENT_NS: u64 = 2_000_000_000;
-
-/// Most functions that are remembered; then all are forgotten. About 0.5 KiB each.
-const MAX_FUNCTIONS: usize = 16_384;
+/// Most functions that are remembered, of all processes together; then all are forgotten. About 0.5 KiB each.
+const MAX_FUNCTIONS: usize = 65_536;
 
 /// Most opcodes that are remembered; then all are forgotten.
-const MAX_OPS: usize = 262_144;
+const MAX_OPS: usize = 524_288;
 
 /// Most opcodes of one function that we believe: a longer one is no function.
 const MAX_OPS_OF_FUNCTION: u32 = 1 << 24;
@@ -39,7 +41,7 @@ const MAX_OPS_OF_FUNCTION: u32 = 1 << 24;
 /// A function as a frame names it, and what the frame was executing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
-    pub(crate) func: RemoteAddr,
+    pub(crate) func: CodeAddr,
     /// Null if no opline is to be looked up.
     pub(crate) opline: RemoteAddr,
     /// The opline is certainly an instruction of this function, if it is one of PHP's.
@@ -56,12 +58,13 @@ pub(crate) struct Proof {
 }
 
 /// What a sample knows of its moment.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Moment {
+    pub(crate) offsets: &'static Offsets,
+    pub(crate) owners: Arc<Owners>,
     pub(crate) proof: Proof,
     /// The heap of request memory; null if it is unknown.
     pub(crate) heap: RemoteAddr,
-    pub(crate) now_ns: u64,
 }
 
 /// How long what was read stays true. See the top of this file.
@@ -97,7 +100,7 @@ pub(crate) struct Opline {
 }
 
 /// What kind of thing is executed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
     /// Implemented in C; without a name it is one of the engine's own placeholders.
     Internal,
@@ -124,8 +127,9 @@ pub(crate) struct Function {
     /// Texts as they were read, and where.
     texts: Vec<(RemoteAddr, Vec<u8>)>,
     lifetime: Lifetime,
+    /// Only expected: so it is in another process.
+    is_expected: bool,
     proof: Option<u64>,
-    checked_ns: u64,
     /// The sample that found this here.
     first_round: u64,
     /// The sample that checked it last.
@@ -136,6 +140,26 @@ pub(crate) struct Function {
 }
 
 impl Function {
+    /// The same function where it has not been read yet.
+    fn elsewhere(&self, lifetime: Lifetime, (round, call): (u64, u64)) -> Self {
+        Self {
+            kind: self.kind,
+            name: self.name,
+            file: self.file,
+            line_start: self.line_start,
+            called: self.called,
+            header: self.header,
+            texts: self.texts.clone(),
+            lifetime,
+            is_expected: true,
+            proof: None,
+            first_round: round,
+            round,
+            verified_by: call,
+            ops: ByAddr::default(),
+        }
+    }
+
     /// Whether an earlier sample found nothing here either.
     pub(crate) fn is_unreadable_for_long(&self) -> bool {
         self.kind == Kind::Unreadable && self.first_round < self.round
@@ -144,6 +168,16 @@ impl Function {
     /// Whether it is a function, and one that fits its frame.
     pub(crate) fn is_readable(&self, offsets: &Offsets, wanted: &Wanted) -> bool {
         self.kind != Kind::Unreadable && (!wanted.exact || within(offsets, self, wanted.opline))
+    }
+
+    /// Whether frames of this function at `opline` will be named the same whenever they come up.
+    pub(crate) fn lasts(&self, offsets: &Offsets, opline: RemoteAddr) -> bool {
+        match self.lifetime {
+            _ if self.kind == Kind::Unreadable => false,
+            Lifetime::Persistent => true,
+            Lifetime::SharedCode => !opline.is_null() && within(offsets, self, opline),
+            Lifetime::Request | Lifetime::Volatile => false,
+        }
     }
 
     /// Whether what was read may be what lies there after the function has gone.
@@ -170,16 +204,22 @@ impl Function {
 }
 
 /// All functions seen lately.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Functions {
-    offsets: &'static Offsets,
-    entries: ByAddr<Function>,
+    entries: HashMap<CodeAddr, Function, AddrHash>,
+    /// By address alone, the function of a process that was read last: workers come from one master, so most functions of
+    /// extensions lie where they lie in the others.
+    by_addr: ByAddr<CodeAddr>,
+    /// By the address of shared code, a function that has this code.
+    by_code: HashMap<CodeAddr, CodeAddr, AddrHash>,
     ops: usize,
     round: u64,
     call: u64,
+    /// What this round has read.
+    new: Vec<CodeAddr>,
     batch: Batch,
     /// Functions to be read, each once.
-    loading: Addrs,
+    loading: HashSet<CodeAddr, AddrHash>,
     /// Oplines to be read, each once, and which part of the batch they are.
     pending: Addrs,
     op_reads: Vec<(Wanted, usize)>,
@@ -188,16 +228,16 @@ pub(crate) struct Functions {
 /// A function that is being read.
 #[derive(Debug, Default)]
 struct Load {
-    func: RemoteAddr,
+    func: CodeAddr,
     /// Where the frame is in it, or was when its frames were copied.
     opline: RemoteAddr,
     header: Header,
     class_name: RemoteAddr,
-    parts: [usize; 5],
+    parts: [usize; 4],
     name_len: usize,
     file_len: usize,
     class_len: usize,
-    in_chunk: [bool; 2],
+    in_chunk: bool,
     texts: Vec<(RemoteAddr, Vec<u8>)>,
     name: Vec<u8>,
     file: Vec<u8>,
@@ -212,44 +252,43 @@ impl Load {
 }
 
 impl Functions {
-    pub(crate) fn new(offsets: &'static Offsets) -> Self {
-        Self {
-            offsets,
-            entries: ByAddr::default(),
-            ops: 0,
-            round: 0,
-            call: 0,
-            batch: Batch::default(),
-            loading: Addrs::default(),
-            pending: Addrs::default(),
-            op_reads: Vec::new(),
-        }
-    }
-
     /// The function at `func`, if [`Functions::resolve`] was asked for it in this sample.
-    pub(crate) fn get(&self, func: RemoteAddr) -> Option<&Function> {
-        self.entries.get(&func).filter(|function| function.round == self.round)
+    pub(crate) fn get(&self, func: CodeAddr) -> Option<&Function> {
+        self.entries.get(&func).filter(|function| function.round == self.round && !function.is_expected)
     }
 
     /// Begins a sample: what the last one checked has to prove itself again.
     pub(crate) fn begin(&mut self) {
         self.round += 1;
+        self.new.clear();
         if self.entries.len() > MAX_FUNCTIONS || self.ops > MAX_OPS {
-            self.entries.clear();
-            self.ops = 0;
+            self.clear();
         }
+    }
+
+    /// Forgets everything.
+    pub(crate) fn clear(&mut self) {
+        self.entries.clear();
+        self.by_addr.clear();
+        self.by_code.clear();
+        self.ops = 0;
+    }
+
+    /// Forgets the functions in the memory of a process that has ended.
+    pub(crate) fn forget(&mut self, owner: Owner) {
+        self.entries.retain(|func, _| func.owner != owner);
+        self.ops = self.entries.values().map(|function| function.ops.len()).sum();
     }
 
     /// Forgets what this sample has read: it may be a mixture of what was there and what came after it.
     pub(crate) fn forget_new(&mut self) {
-        let (round, ops) = (self.round, &mut self.ops);
-        self.entries.retain(|_, function| {
-            let keep = function.first_round != round;
-            if !keep {
-                *ops -= function.ops.len();
+        for func in self.new.drain(..) {
+            if let Entry::Occupied(entry) = self.entries.entry(func)
+                && entry.get().first_round == self.round
+            {
+                self.ops -= entry.remove().ops.len();
             }
-            keep
-        });
+        }
     }
 
     /// Makes sure that everything wanted is known and still true.
@@ -271,15 +310,19 @@ impl Functions {
         self.loading.clear();
         self.op_reads.clear();
         self.call += 1;
+        let offsets = moment.offsets;
         let mut batch = std::mem::take(&mut self.batch);
         batch.clear();
         for want in wanted {
             let op_needed = match self.entries.get_mut(&want.func) {
                 Some(entry) => {
-                    let fits = !want.exact || within(self.offsets, entry, want.opline);
-                    let checked = entry.round == self.round && entry.kind != Kind::Unreadable && fits;
+                    let fits = !want.exact || within(offsets, entry, want.opline);
+                    let checked = entry.round == self.round
+                        && !entry.is_expected
+                        && entry.kind != Kind::Unreadable
+                        && fits;
                     let verifying = entry.verified_by == self.call;
-                    if !checked && !verifying && !is_fresh(self.offsets, entry, want, moment) {
+                    if !checked && !verifying && !is_fresh(entry, want, moment) {
                         entry.verified_by = self.call;
                         verify.push(*want);
                     }
@@ -287,11 +330,17 @@ impl Functions {
                     // One that is looked at anew may turn out to be other code, whose instruction is wanted then.
                     entry.verified_by == self.call
                         || entry.kind != Kind::Internal
-                            && within(self.offsets, entry, want.opline)
+                            && within(offsets, entry, want.opline)
                             && !entry.ops.contains_key(&want.opline)
                 }
                 None => {
-                    if self.loading.insert(want.func) {
+                    let known = self.by_addr.get(&want.func.addr).and_then(|func| self.entries.get(func));
+                    if let Some(known) = known {
+                        let expected = known.elsewhere(known.lifetime, (self.round, self.call));
+                        self.entries.insert(want.func, expected);
+                        self.new.push(want.func);
+                        verify.push(*want);
+                    } else if self.loading.insert(want.func) {
                         load.push(*want);
                     }
                     true
@@ -319,19 +368,20 @@ impl Functions {
         load: Vec<Wanted>,
         moment: &Moment,
     ) -> Result<bool, ReadError> {
-        let header_len = self.offsets.function.line_end + 4;
+        let offsets = moment.offsets;
+        let header_len = offsets.function.line_end + 4;
         let mut firsts = Vec::with_capacity(verify.len());
         for want in verify {
-            firsts.push(batch.push(want.func, header_len));
+            firsts.push(batch.push(want.func.addr, header_len));
             for (addr, bytes) in self.entries.get(&want.func).map_or(&[][..], |entry| &entry.texts) {
                 batch.push(*addr, bytes.len());
             }
         }
         let load: Vec<(Wanted, usize)> =
-            load.into_iter().map(|want| (want, batch.push(want.func, header_len))).collect();
-        let op_from = self.offsets.op.result_var;
+            load.into_iter().map(|want| (want, batch.push(want.func.addr, header_len))).collect();
+        let op_from = offsets.op.result_var;
         for (want, part) in &mut self.op_reads {
-            *part = batch.push(want.opline.offset(op_from as u64), self.offsets.op.size - op_from);
+            *part = batch.push(want.opline.offset(op_from as u64), offsets.op.size - op_from);
         }
         let proof = moment.proof.place.map(|place| batch.push(place, 8));
         batch.read(memory)?;
@@ -339,7 +389,7 @@ impl Functions {
 
         let mut loads = Vec::new();
         for (want, first) in verify.iter().zip(firsts) {
-            let header = batch.get(first).map(|bytes| header(self.offsets, bytes));
+            let header = batch.get(first).map(|bytes| header(offsets, bytes));
             let Some(entry) = self.entries.get_mut(&want.func) else { continue };
             let same_texts = || {
                 let parts = (first + 1..).zip(&entry.texts);
@@ -352,18 +402,19 @@ impl Functions {
             if same {
                 // What was read after the request ended is true, but not of this request.
                 entry.proof = if same_request { moment.proof.value } else { None };
-                entry.checked_ns = moment.now_ns;
+                entry.is_expected = false;
             } else {
                 loads.push(Load::new(*want, header));
             }
         }
         for (want, part) in load {
-            loads.push(Load::new(want, batch.get(part).map(|bytes| header(self.offsets, bytes))));
+            loads.push(Load::new(want, batch.get(part).map(|bytes| header(offsets, bytes))));
         }
+        loads.retain(|load| !self.adopt(load, moment));
         let op_reads = std::mem::take(&mut self.op_reads);
         let ops: Vec<(Wanted, Option<Opline>)> = op_reads
             .iter()
-            .map(|(want, part)| (*want, batch.get(*part).map(|bytes| opline(self.offsets, bytes))))
+            .map(|(want, part)| (*want, batch.get(*part).map(|bytes| opline(offsets, bytes))))
             .collect();
         self.op_reads = op_reads;
         let loaded =
@@ -374,13 +425,40 @@ impl Functions {
         for (want, op) in ops {
             let Some(entry) = self.entries.get_mut(&want.func) else { continue };
             if let Some(op) = op
-                && within(self.offsets, entry, want.opline)
+                && within(offsets, entry, want.opline)
                 && entry.ops.insert(want.opline, op).is_none()
             {
                 self.ops += 1;
             }
         }
         Ok(true)
+    }
+
+    /// Takes the texts of a function from another one whose code is the same and which has them in the same shared memory.
+    /// False if there is none.
+    fn adopt(&mut self, load: &Load, moment: &Moment) -> bool {
+        let code = moment.owners.place(load.header.opcodes);
+        let is_shared = |addr: RemoteAddr| moment.owners.is_shared(moment.owners.place(addr));
+        let known = self.by_code.get(&code).and_then(|func| self.entries.get(func));
+        let Some(known) = known.filter(|known| {
+            known.header == load.header
+                && !known.is_expected
+                && known.texts.iter().all(|(addr, _)| is_shared(*addr))
+        }) else {
+            return false;
+        };
+        let mut function = known.elsewhere(Lifetime::SharedCode, (self.round, self.call));
+        function.is_expected = false;
+        function.proof = moment.proof.value;
+        self.insert(load.func, function);
+        true
+    }
+
+    fn insert(&mut self, func: CodeAddr, function: Function) {
+        self.new.push(func);
+        if let Some(old) = self.entries.insert(func, function) {
+            self.ops -= old.ops.len();
+        }
     }
 
     /// Reads functions that are new or have changed. Their headers are there; texts and class names follow, level by
@@ -393,7 +471,7 @@ impl Functions {
         mut loads: Vec<Load>,
         moment: &Moment,
     ) -> Result<bool, ReadError> {
-        let offsets = self.offsets;
+        let offsets = moment.offsets;
         let head_len = offsets.string.val;
         let chunk = |addr: RemoteAddr| RemoteAddr(addr.0 & !(MmHeap::CHUNK_BYTES - 1));
 
@@ -403,8 +481,7 @@ impl Functions {
                 batch.push(load.header.function_name, head_len),
                 batch.push(load.header.filename, head_len),
                 batch.push(pointee(load.header.scope, offsets.class_entry.name), 8),
-                batch.push(chunk(load.func), 8),
-                batch.push(chunk(load.header.opcodes), 8),
+                batch.push(chunk(load.func.addr), 8),
             ];
         }
         batch.read(memory)?;
@@ -418,11 +495,9 @@ impl Functions {
             load.name_len = len(load.parts[0], MAX_NAME_BYTES);
             load.file_len = len(load.parts[1], MAX_PATH_BYTES);
             load.class_name = batch.get(load.parts[2]).map_or(RemoteAddr::NULL, |bytes| addr_at(bytes, 0));
-            load.in_chunk = [load.parts[3], load.parts[4]].map(|part| {
-                batch
-                    .get(part)
-                    .is_some_and(|bytes| addr_at(bytes, 0) == moment.heap && !moment.heap.is_null())
-            });
+            load.in_chunk = batch
+                .get(load.parts[3])
+                .is_some_and(|bytes| addr_at(bytes, 0) == moment.heap && !moment.heap.is_null());
         }
 
         // Length and text together: what is compared later must not end where the text used to end.
@@ -483,22 +558,28 @@ impl Functions {
                 } else if old.proof.is_some()
                     && old.proof == moment.proof.value
                     && !opline.is_null()
-                    && within(self.offsets, old, opline)
+                    && within(offsets, old, opline)
                 {
                     // A closure that has gone since its frame was copied; the frame was in its code.
                     continue;
                 }
             }
-            if let Some(old) = self.entries.insert(func, function) {
-                self.ops -= old.ops.len();
+            let lasts = matches!(function.lifetime, Lifetime::Persistent | Lifetime::SharedCode);
+            if lasts && !moment.owners.is_shared(func) {
+                self.by_addr.insert(func.addr, func);
             }
+            let code = moment.owners.place(function.header.opcodes);
+            if lasts && moment.owners.is_shared(code) {
+                self.by_code.insert(code, func);
+            }
+            self.insert(func, function);
         }
         Ok(true)
     }
 
     /// Makes a function of what was read.
     fn finish(&self, load: Load, interner: &mut Interner, moment: &Moment) -> Function {
-        let (table, header) = (&self.offsets.function, load.header);
+        let (table, header) = (&moment.offsets.function, load.header);
         let internal = header.kind == table.zend_internal_function;
         let user = header.kind == table.zend_user_function || header.kind == table.zend_eval_code;
         let sane = user
@@ -518,7 +599,7 @@ impl Functions {
         if !load.class.is_empty() && !name.is_empty() {
             name = format!("{}::{name}", text(&load.class, MAX_NAME_BYTES));
         }
-        let [func_in_chunk, ops_in_chunk] = load.in_chunk;
+        let is_shared = |place| moment.owners.is_shared(place);
         let comes_and_goes =
             table.zend_acc_closure | table.zend_acc_fake_closure | table.zend_acc_call_via_trampoline;
         let lifetime =
@@ -531,13 +612,14 @@ impl Functions {
                 } else {
                     Lifetime::Volatile
                 }
+            } else if is_shared(load.func) || (internal && !load.in_chunk) {
+                Lifetime::Persistent
+            } else if user && is_shared(moment.owners.place(header.opcodes)) {
+                Lifetime::SharedCode
+            } else if named && header.fn_flags & comes_and_goes == 0 {
+                Lifetime::Request
             } else {
-                match (func_in_chunk, internal || !ops_in_chunk) {
-                    (false, true) => Lifetime::Persistent,
-                    (true, true) if !internal => Lifetime::SharedCode,
-                    _ if named && header.fn_flags & comes_and_goes == 0 => Lifetime::Request,
-                    _ => Lifetime::Volatile,
-                }
+                Lifetime::Volatile
             };
         let (name, file) = match kind {
             Kind::Unreadable => (StringId::default(), StringId::default()),
@@ -556,8 +638,8 @@ impl Functions {
             header,
             texts: load.texts,
             lifetime,
+            is_expected: false,
             proof: moment.proof.value,
-            checked_ns: moment.now_ns,
             first_round: self.round,
             round: self.round,
             verified_by: self.call,
@@ -576,13 +658,13 @@ fn proves(batch: &Batch, part: usize, moment: &Moment) -> bool {
 }
 
 /// Whether what is known may be believed without another look.
-fn is_fresh(offsets: &Offsets, entry: &Function, want: &Wanted, moment: &Moment) -> bool {
-    let young = moment.now_ns.saturating_sub(entry.checked_ns) < PERSISTENT_NS;
-    let inside = within(offsets, entry, want.opline);
+fn is_fresh(entry: &Function, want: &Wanted, moment: &Moment) -> bool {
+    let inside = within(moment.offsets, entry, want.opline);
     match entry.lifetime {
-        Lifetime::Persistent => young && (inside || !want.exact),
+        _ if entry.is_expected => false,
+        Lifetime::Persistent => inside || !want.exact,
         // A copy whose frame shows no opline of its code may have become a copy of other code.
-        Lifetime::SharedCode => young && inside && !want.opline.is_null(),
+        Lifetime::SharedCode => inside && !want.opline.is_null(),
         Lifetime::Request => {
             let same_request = moment.proof.value.is_some() && entry.proof == moment.proof.value;
             same_request && (inside || !want.exact)

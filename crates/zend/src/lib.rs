@@ -7,10 +7,11 @@
 //!
 //! ```no_run
 //! # fn run(target: &slip_remote::LiveProcess) -> Result<(), Box<dyn std::error::Error>> {
-//! let mut engine = slip_zend::Engine::attach(target)?;
+//! let mut code = slip_zend::CodeCache::default();
+//! let mut engine = slip_zend::Engine::attach(target, &mut code)?;
 //! let mut interner = slip_model::Interner::new();
 //! let mut reading = slip_zend::PhpReading::default();
-//! engine.sample(target, &mut interner, &slip_zend::SampleOptions::default(), &mut reading)?;
+//! engine.sample(target, &mut interner, &mut code, &slip_zend::SampleOptions::default(), &mut reading)?;
 //! println!("{:?}: {} frames", reading.phase, interner.frames_of(reading.stack.stack).count());
 //! # Ok(()) }
 //! ```
@@ -18,14 +19,17 @@
 
 mod bytes;
 mod calls;
+mod code;
 mod detect;
 mod frames;
 mod functions;
 mod offsets;
+mod paths;
 mod process;
 mod request;
 mod single_copy;
 mod strings;
 
+pub use code::CodeCache;
 pub use detect::{AttachError, Version, detect, supported_versions};
 pub use process::{Engine, Phase, PhpReading, SampleOptions};

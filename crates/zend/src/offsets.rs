@@ -9,7 +9,7 @@ mod unlisted;
 mod v8_2;
 mod v8_4;
 
-pub(crate) use unlisted::{FCGI, MmHeap};
+pub(crate) use unlisted::{FCGI, MmHeap, OPCACHE, Opcache};
 
 use unlisted::{MM_HEAP_8_2, MM_HEAP_8_4};
 

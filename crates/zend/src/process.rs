@@ -1,15 +1,18 @@
 //! One PHP process: attach once, then sample.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use slip_model::{Gil, Interner, Outcome, RequestFacts, StackId, StackReading, StringId};
-use slip_remote::{Anchor, Calling, Chain, ChainReader, Head, Memory, Range, ReadError, RemoteAddr, Symbols};
+use slip_remote::{
+    Anchor, Calling, Chain, ChainReader, Head, Memory, Range, ReadError, RemoteAddr, SharedRange, Symbols,
+};
 
-use crate::bytes::addr_at;
+use crate::bytes::{addr_at, u32_at};
+use crate::code::{Buffers, CodeCache, Owners};
 use crate::detect::{AttachError, Version, detect};
-use crate::frames::{Executor, Frames, Stack, layout};
-use crate::functions::Moment;
-use crate::offsets::{self, ANY, Offsets};
+use crate::frames::{Executor, Frames, Seen, Stack, layout};
+use crate::offsets::{self, ANY, OPCACHE, Offsets, Opcache};
 use crate::request::{Globals, Places, Sapi, Tracker};
 use crate::single_copy::{Found, SingleCopy};
 
@@ -29,11 +32,12 @@ const ZEND_CALL_TOP: u32 = 1 << 17;
 /// the same script. That takes a whole request and the way to the next one, of which the latter alone takes php-fpm 100 us.
 const MAX_UNPROVEN: Duration = Duration::from_micros(300);
 
+/// Most copies of one sample: the first, two because the stack has grown, and one because it has moved.
+const MAX_COPIES: usize = 4;
+
 /// What a sample is taken with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SampleOptions {
-    /// Time by any clock that never goes back: how old what is remembered has become.
-    pub now_ns: u64,
     /// Keep the query string of URIs. It may hold what must not leave the machine.
     pub keep_query: bool,
 }
@@ -92,8 +96,12 @@ pub struct Engine {
     reader: ChainReader,
     chain: Chain,
     single: SingleCopy,
+    owners: Arc<Owners>,
     frames: Frames,
     tracker: Tracker,
+    /// Where the globals lie, and what they were when texts had been read.
+    ranges: Vec<Range>,
+    globals_now: Vec<u8>,
     /// The stack segment that did not lead to the heap, so that it is not asked again.
     heapless: RemoteAddr,
 }
@@ -163,19 +171,26 @@ impl Anchor for GlobalsAnchor {
 }
 
 impl Engine {
-    /// Looks at a process once, thoroughly enough that sampling needs no further checks.
+    /// Looks at a process once, thoroughly enough that sampling needs no further checks. What is read of its code goes into
+    /// `code`, which is the same for all processes of a recording.
     ///
     /// # Errors
     ///
     /// See [`AttachError`]; only `NotReady` is worth another try.
-    pub fn attach<T: Memory + Symbols + ?Sized>(target: &T) -> Result<Self, AttachError> {
+    pub fn attach<T: Memory + Symbols + ?Sized>(
+        target: &T,
+        code: &mut CodeCache,
+    ) -> Result<Self, AttachError> {
         let version = detect(target)?.ok_or(AttachError::NotPhp)?;
         let unsupported = || AttachError::Unsupported { found: version.to_string() };
         let (offsets, mm) = offsets::table(version.zend_module_api_no).ok_or_else(unsupported)?;
         let symbol = |name| target.symbol(name).ok_or(AttachError::NotPhp);
-        let places = Places::new(offsets, mm, symbol("executor_globals")?, symbol("sapi_globals")?);
+        let opcache = find_opcache(target)?;
+        let restarts = opcache.map(|(_, restarts)| restarts).unwrap_or_default();
+        let places = Places::new(offsets, mm, symbol("executor_globals")?, symbol("sapi_globals")?, restarts);
         let frameless = target.symbol("zend_flf_functions").unwrap_or_default();
         let sapi = Sapi::named(&version.sapi);
+        let owners = Arc::new(code.enter(opcache.map(|(range, _)| range)));
         let mut engine = Self {
             sapi,
             offsets,
@@ -183,8 +198,11 @@ impl Engine {
             reader: ChainReader::new(layout(offsets)),
             chain: Chain::default(),
             single: SingleCopy::default(),
-            frames: Frames::new(offsets, frameless),
+            frames: Frames::new(offsets, Arc::clone(&owners), frameless),
+            owners,
             tracker: Tracker::new(sapi),
+            ranges: Vec::new(),
+            globals_now: Vec::new(),
             heapless: RemoteAddr::NULL,
             version,
         };
@@ -197,6 +215,11 @@ impl Engine {
         let globals = engine.anchor.places.globals(&bytes);
         engine.look_for_heap(target, &globals)?;
         Ok(engine)
+    }
+
+    /// Forgets what is known of this process alone.
+    pub fn detach(&self, code: &mut CodeCache) {
+        code.leave(&self.owners);
     }
 
     /// Which PHP it is.
@@ -215,20 +238,41 @@ impl Engine {
     ///
     /// # Cost
     ///
-    /// One system call of about 2 us, and one more for each of: functions seen for the first time or after 2 s, new
-    /// instructions of known functions, generators in `yield from`, an innermost frame at a frameless call. Without
-    /// opcache, closures and included files cost one more, and PHP 8.2 one for all functions unless the script has
-    /// used `$_SERVER`.
+    /// One system call of about 2 us, and one more for each of: functions seen for the first time, new instructions of
+    /// known functions, a new request, a stack that has grown, generators in `yield from`, an innermost frame at a
+    /// frameless call. Without opcache, closures and included files cost one more, and PHP 8.2 one for all functions
+    /// unless the script has used `$_SERVER`.
     pub fn sample<M: Memory + ?Sized>(
         &mut self,
         memory: &M,
         interner: &mut Interner,
+        code: &mut CodeCache,
+        options: &SampleOptions,
+        out: &mut PhpReading,
+    ) -> Result<(), ReadError> {
+        self.swap_buffers(&mut code.buffers);
+        let result = self.take_sample(memory, interner, code, options, out);
+        self.swap_buffers(&mut code.buffers);
+        result
+    }
+
+    fn swap_buffers(&mut self, buffers: &mut Buffers) {
+        std::mem::swap(&mut self.single.buffers, &mut buffers.copy);
+        std::mem::swap(&mut self.chain, &mut buffers.chain);
+        std::mem::swap(&mut self.frames.buffers, &mut buffers.frames);
+    }
+
+    fn take_sample<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        interner: &mut Interner,
+        code: &mut CodeCache,
         options: &SampleOptions,
         out: &mut PhpReading,
     ) -> Result<(), ReadError> {
         *out = PhpReading::default();
         out.stack.thread_key = self.anchor.places.executor_globals.0;
-        let Copied { outcome, globals, stack, at } = self.copy_stack(memory, interner, options)?;
+        let Copied { outcome, globals, stack, at } = self.copy_stack(memory, interner, code)?;
         let proof = self.anchor.places.proof(self.sapi, &globals);
         out.phase = if outcome == Outcome::Torn || !self.chain.addrs.is_empty() {
             Phase::Code
@@ -241,8 +285,11 @@ impl Engine {
         if self.chain.anchor.is_empty() {
             return Ok(());
         }
+        self.ranges.clear();
+        self.anchor.ranges(&mut self.ranges);
+        let (keep_query, after) = (options.keep_query, &self.ranges);
         out.request =
-            self.tracker.update(memory, interner, &globals, proof, options.keep_query, stack.script)?;
+            self.tracker.update(memory, interner, &globals, proof, keep_query, stack.script, after)?;
         if out.request.is_none() {
             out.phase = Phase::Idle;
         } else if (self.tracker.has_read() || proof.value.is_none())
@@ -270,29 +317,38 @@ impl Engine {
         &mut self,
         memory: &M,
         interner: &mut Interner,
-        options: &SampleOptions,
+        code: &mut CodeCache,
     ) -> Result<Copied, ReadError> {
         let field = self.offsets.executor_globals.current_execute_data as u64;
         let current = self.anchor.places.executor_globals.offset(field);
         let layout = layout(self.offsets);
-        for outcome in [Outcome::Clean, Outcome::Repaired] {
+        let mut outcome = Outcome::Clean;
+        for _ in 0..MAX_COPIES {
             let at = Instant::now();
             if !self.single.take(memory, &mut self.anchor, current)? {
                 break;
             }
-            let mut elsewhere = false;
+            let mut lacks = None;
+            let mut unproven = false;
             for after in [false, true] {
                 if after && !self.single.has_changed() {
                     break;
                 }
-                if self.single.follow(after, &layout, &mut self.chain) == Found::Elsewhere {
-                    elsewhere = true;
-                } else if let Some((globals, stack)) = self.name_frames(memory, interner, options)? {
-                    return Ok(Copied { outcome, globals, stack, at });
+                match self.single.follow(after, &layout, &mut self.chain) {
+                    Found::Elsewhere(frame) => lacks = Some(frame),
+                    Found::Unproven => unproven = true,
+                    Found::Chain => {
+                        if let Some((globals, stack)) = self.name_frames(memory, interner, code)? {
+                            return Ok(Copied { outcome, globals, stack, at });
+                        }
+                    }
                 }
             }
-            if elsewhere {
-                break;
+            match lacks {
+                // A stack that has grown is copied once more: the first copy was not of it.
+                Some(frame) if self.single.reach(frame, &layout) => {}
+                None if !unproven && outcome == Outcome::Clean => outcome = Outcome::Repaired,
+                _ => break,
             }
         }
         let at = Instant::now();
@@ -306,7 +362,7 @@ impl Engine {
             other => other?,
         };
         if outcome != Outcome::Torn
-            && let Some((globals, stack)) = self.name_frames(memory, interner, options)?
+            && let Some((globals, stack)) = self.name_frames(memory, interner, code)?
         {
             return Ok(Copied { outcome, globals, stack, at });
         }
@@ -319,7 +375,7 @@ impl Engine {
         &mut self,
         memory: &M,
         interner: &mut Interner,
-        options: &SampleOptions,
+        code: &mut CodeCache,
     ) -> Result<Option<(Globals, Stack)>, ReadError> {
         let places = &self.anchor.places;
         let globals = places.globals(&self.chain.anchor);
@@ -329,15 +385,18 @@ impl Engine {
         if self.chain.addrs.is_empty() {
             return Ok(Some((globals, Stack::default())));
         }
+        if let Some(restarts) = globals.restarts {
+            code.note_restarts(&self.owners, restarts);
+        }
         let proof = places.proof(self.sapi, &globals);
-        let moment = Moment { proof, heap: places.heap, now_ns: options.now_ns };
+        let seen = Seen { proof, heap: places.heap };
         let table = &self.offsets.executor_globals;
         let executor = Executor {
             current_execute_data: places.executor_globals.offset(table.current_execute_data as u64),
             exception_op: places.executor_globals.offset(table.exception_op as u64),
             opline_before: globals.opline_before_exception,
         };
-        let Some(stack) = self.frames.build(memory, interner, &self.chain, executor, &moment)? else {
+        let Some(stack) = self.frames.build(memory, interner, code, &self.chain, executor, &seen)? else {
             return Ok(None);
         };
         if let Some(head) = self.anchor.decode(&self.chain.anchor) {
@@ -351,11 +410,18 @@ impl Engine {
         if self.sapi.one_script {
             return Ok(true);
         }
-        let mut ranges = Vec::new();
-        self.anchor.ranges(&mut ranges);
-        let mut bytes = vec![0; ranges.iter().map(|range| range.len).sum()];
-        let read = memory.read_ranges(&ranges, &mut bytes)?;
-        Ok(read == ranges.len() && self.anchor.places.globals(&bytes).continues(globals, self.sapi))
+        let mut bytes = std::mem::take(&mut self.globals_now);
+        bytes.clear();
+        bytes.extend_from_slice(self.tracker.after());
+        if bytes.is_empty() {
+            bytes.resize(self.ranges.iter().map(|range| range.len).sum(), 0);
+            if memory.read_ranges(&self.ranges, &mut bytes)? < self.ranges.len() {
+                return Ok(false);
+            }
+        }
+        let continues = self.anchor.places.globals(&bytes).continues(globals, self.sapi);
+        self.globals_now = bytes;
+        Ok(continues)
     }
 
     /// Finds request memory, once there is some.
@@ -367,6 +433,33 @@ impl Engine {
         self.heapless = if self.anchor.places.heap.is_null() { globals.vm_stack } else { RemoteAddr::NULL };
         Ok(())
     }
+}
+
+/// opcache's shared memory, and where it counts its restarts.
+///
+/// `None` if there is none, or if it does not look as it should: no code is then believed for longer than a request.
+fn find_opcache<T: Memory + Symbols + ?Sized>(
+    target: &T,
+) -> Result<Option<(SharedRange, RemoteAddr)>, ReadError> {
+    for shared in target.shared_memory() {
+        let mut bytes = [0; Opcache::LEN];
+        match target.read(shared.range.addr, &mut bytes) {
+            Ok(()) => {}
+            Err(ReadError::Unmapped { .. }) => continue,
+            Err(error) => return Err(error),
+        }
+        let inside = |at: usize| {
+            let addr = addr_at(&bytes, at);
+            shared.range.find(addr, Opcache::LEN).filter(|at| *at >= Opcache::LEN).map(|_| addr)
+        };
+        if u32_at(&bytes, OPCACHE.shared_segments_count) == 1
+            && inside(OPCACHE.shared_segments).is_some()
+            && let Some(globals) = inside(OPCACHE.app_shared_globals)
+        {
+            return Ok(Some((shared, globals.offset(OPCACHE.oom_restarts))));
+        }
+    }
+    Ok(None)
 }
 
 const _: () = {

@@ -11,12 +11,16 @@
 //! either, numbers that only grow within a request (included files, peak of memory) have become smaller.
 
 use slip_model::{Interner, RequestFacts, StringId};
-use slip_remote::{Memory, Range, ReadError, RemoteAddr, read_u32, read_u64};
+use slip_remote::{Memory, Range, ReadError, RemoteAddr, read_u64};
 
 use crate::bytes::{Batch, addr_at, u8_at, u32_at, u64_at};
+use crate::code::Restarts;
 use crate::functions::Proof;
 use crate::offsets::{FCGI, MmHeap, Offsets};
 use crate::strings::{MAX_PATH_BYTES, c_string, text};
+
+/// Length of [`Restarts`].
+const RESTARTS_BYTES: usize = 24;
 
 /// Length of what proves the request.
 const PROOF_BYTES: usize = 8;
@@ -29,6 +33,13 @@ const MAX_URI_BYTES: usize = 4_096;
 
 /// Most variables that are looked at in one slot of FastCGI's table.
 const MAX_BUCKETS: usize = 16;
+
+/// As much of the script's path as is read at first.
+const SCRIPT_BYTES: usize = 256;
+
+/// How far before the place of a variable's name in the last request it and its value are looked for, and how much is read.
+const STRINGS_BEFORE: u64 = 256;
+const STRINGS_BYTES: usize = 1_024;
 
 /// The variable that holds the URI as the client sent it.
 const REQUEST_URI: &[u8] = b"REQUEST_URI";
@@ -71,6 +82,7 @@ pub(crate) struct Globals {
     /// Seconds since 1970 as a `double`, by its bits; 0 if it has not been noted.
     request_time: u64,
     heap: Option<Heap>,
+    pub(crate) restarts: Option<Restarts>,
 }
 
 /// Request memory.
@@ -88,6 +100,8 @@ pub(crate) struct Places {
     mm: &'static MmHeap,
     pub(crate) executor_globals: RemoteAddr,
     sapi_globals: RemoteAddr,
+    /// Where opcache counts how often it has started anew; null without opcache.
+    restarts: RemoteAddr,
     /// Null until it is found.
     pub(crate) heap: RemoteAddr,
 }
@@ -98,12 +112,13 @@ impl Places {
         mm: &'static MmHeap,
         executor_globals: RemoteAddr,
         sapi_globals: RemoteAddr,
+        restarts: RemoteAddr,
     ) -> Self {
-        Self { offsets, mm, executor_globals, sapi_globals, heap: RemoteAddr::NULL }
+        Self { offsets, mm, executor_globals, sapi_globals, restarts, heap: RemoteAddr::NULL }
     }
 
-    /// Ranges of the executor's globals, of the server interface's, and of the heap if it is known; before them what
-    /// proves the request, which stands at the end once more. We may lose the CPU between two ranges for long enough that
+    /// Ranges of the executor's globals, of the server interface's, of the heap if it is known, and of opcache's count of
+    /// restarts; before them what proves the request, which is among them once more. We may lose the CPU between two ranges for long enough that
     /// the next request is copied from then on.
     pub(crate) fn ranges(&self, out: &mut Vec<Range>) {
         let (start, end) = self.executor_span();
@@ -112,6 +127,9 @@ impl Places {
         out.push(Range::new(self.sapi_globals, self.sapi_len()));
         if !self.heap.is_null() {
             out.push(Range::new(self.heap.offset(self.mm.size as u64), self.heap_len()));
+        }
+        if !self.restarts.is_null() {
+            out.push(Range::new(self.restarts, RESTARTS_BYTES));
         }
     }
 
@@ -147,8 +165,10 @@ impl Places {
         let (eg, sg) = (&self.offsets.executor_globals, &self.offsets.sapi_globals);
         let (start, end) = self.executor_span();
         let (executor, rest) = bytes.split_at_checked(PROOF_BYTES + end - start).unwrap_or_default();
-        let (sapi, heap) = rest.split_at_checked(self.sapi_len()).unwrap_or_default();
-        let heap = (heap.len() >= self.heap_len()).then(|| Heap {
+        let (sapi, rest) = rest.split_at_checked(self.sapi_len()).unwrap_or_default();
+        let heap_len = if self.heap.is_null() { 0 } else { self.heap_len() };
+        let (heap, restarts) = rest.split_at_checked(heap_len).unwrap_or_default();
+        let heap = (!heap.is_empty()).then(|| Heap {
             size: u64_at(heap, 0),
             peak: u64_at(heap, self.mm.peak - self.mm.size),
             shadow_key: self.mm.shadow_key.map(|at| u64_at(heap, at - self.mm.size)),
@@ -166,6 +186,7 @@ impl Places {
             sapi_started: u8_at(sapi, sg.sapi_started) != 0,
             request_time: u64_at(sapi, sg.global_request_time),
             heap,
+            restarts: (restarts.len() == RESTARTS_BYTES).then(|| [0, 8, 16].map(|at| u64_at(restarts, at))),
         }
     }
 
@@ -262,6 +283,10 @@ pub(crate) struct Tracker {
     sources: Sources,
     /// Facts and sources before texts were read anew, until it is clear that those are of the same request.
     before: Option<(RequestFacts, Sources)>,
+    /// Where the client's URI was in the last request.
+    clients: Option<VariablePlace>,
+    /// What was read behind the texts; empty if nothing was, or if texts were read after it.
+    after: Vec<u8>,
     has_read: bool,
     batch: Batch,
 }
@@ -288,6 +313,8 @@ impl Tracker {
             facts: RequestFacts::default(),
             sources: Sources::default(),
             before: None,
+            clients: None,
+            after: Vec::new(),
             has_read: false,
             batch: Batch::default(),
         }
@@ -298,6 +325,11 @@ impl Tracker {
         self.has_read
     }
 
+    /// What the last update read of `after`, behind everything else; empty if it did not.
+    pub(crate) fn after(&self) -> &[u8] {
+        &self.after
+    }
+
     /// Forgets the texts that the last update read: the request had moved on by then, and they may be anything.
     pub(crate) fn take_back(&mut self) {
         if let Some((facts, sources)) = self.before.take() {
@@ -306,10 +338,12 @@ impl Tracker {
         }
     }
 
-    /// Takes note of one moment. `script` is the file of the outermost frame, if there is one.
+    /// Takes note of one moment. `script` is the file of the outermost frame, if there is one; `after` is what to read
+    /// behind the texts, if any are read.
     ///
     /// `None` if the worker is idle. The texts are read now, after that moment: unless [`Tracker::has_read`] is false, ask
     /// whether the request is still the same, and if not, [take them back](Tracker::take_back).
+    #[allow(clippy::too_many_arguments, reason = "what is known of the moment")]
     pub(crate) fn update<M: Memory + ?Sized>(
         &mut self,
         memory: &M,
@@ -318,9 +352,11 @@ impl Tracker {
         proof: Proof,
         keep_query: bool,
         script: StringId,
+        after: &[Range],
     ) -> Result<Option<RequestFacts>, ReadError> {
         self.has_read = false;
         self.before = None;
+        self.after.clear();
         if globals.is_idle(self.sapi) {
             self.last = None;
             return Ok(None);
@@ -337,7 +373,7 @@ impl Tracker {
         if globals.request_time != 0 {
             self.noted_time = globals.request_time;
         }
-        self.refresh_texts(memory, interner, globals, proof, keep_query)?;
+        self.refresh_texts(memory, interner, globals, proof, keep_query, after)?;
         if self.facts.script == StringId::default() {
             // Before the engine has noted the script, and after it has forgotten it.
             self.facts.script = script;
@@ -347,8 +383,8 @@ impl Tracker {
         Ok(Some(self.facts))
     }
 
-    /// Reads what the engine says of the request, unless it is known. Without a proof that the request is the same,
-    /// the texts are compared with what lies there now.
+    /// Reads what the engine says of the request, unless it is known, and `after` behind it. Without a proof that the
+    /// request is the same, the texts are compared with what lies there now.
     fn refresh_texts<M: Memory + ?Sized>(
         &mut self,
         memory: &M,
@@ -356,6 +392,7 @@ impl Tracker {
         globals: &Globals,
         proof: Proof,
         keep_query: bool,
+        after: &[Range],
     ) -> Result<(), ReadError> {
         let pointers =
             [globals.request_method, globals.request_uri, globals.query_string, globals.path_translated];
@@ -368,36 +405,44 @@ impl Tracker {
             return Ok(());
         }
         self.has_read = true;
-        if same_pointers && self.texts_are_the_same(memory)? {
+        if same_pointers && self.texts_are_the_same(memory, after)? {
             self.sources.proof = proof.value;
             return Ok(());
         }
-        if self.sapi.fastcgi && !has_env(memory, globals.server_context)? {
+        let mut texts =
+            Texts::read(memory, &mut self.batch, globals, self.clients.as_ref(), self.sapi, after)?;
+        self.after.clone_from(&texts.after);
+        if self.sapi.fastcgi && !texts.has_env {
             // The answer has been sent and closed: the texts are gone.
             return Ok(());
+        }
+        if self.sapi.fastcgi && texts.clients.is_none() {
+            texts.clients = clients_uri(memory, globals.server_context)?;
+            self.after.clear();
         }
         self.before = Some((self.facts, self.sources.clone()));
         self.sources.pointers = Some(pointers);
         self.sources.query = keep_query;
         self.sources.proof = proof.value;
         self.sources.texts.clear();
-        if let Some(method) = self.source(memory, globals.request_method, MAX_METHOD_BYTES)? {
+        if let Some(method) = self.source(memory, texts.method, MAX_METHOD_BYTES)? {
             self.facts.method = interner.string(&text(&method, MAX_METHOD_BYTES));
         }
-        if let Some(script) = self.source(memory, globals.path_translated, MAX_PATH_BYTES)? {
+        if let Some(script) = self.source(memory, texts.script, MAX_PATH_BYTES)? {
             self.facts.script = interner.string(&text(&script, MAX_PATH_BYTES));
         }
-        let clients =
-            if self.sapi.fastcgi { clients_uri(memory, globals.server_context)? } else { RemoteAddr::NULL };
-        if let Some(uri) = self.source(memory, clients, MAX_URI_BYTES)? {
+        self.clients = texts.clients.as_ref().map(|clients| clients.place);
+        if let Some(clients) = texts.clients
+            && let Some(uri) = self.source(memory, clients.text, MAX_URI_BYTES)?
+        {
             self.facts.uri = interner.string(&shown_uri(&uri, keep_query));
             self.sources.uri_is_clients = true;
         } else if !self.sources.uri_is_clients
-            && let Some(mut uri) = self.source(memory, globals.request_uri, MAX_URI_BYTES)?
+            && let Some(mut uri) = self.source(memory, CText::at(globals.request_uri), MAX_URI_BYTES)?
         {
             if keep_query
                 && !uri.contains(&b'?')
-                && let Some(query) = self.source(memory, globals.query_string, MAX_URI_BYTES)?
+                && let Some(query) = self.source(memory, CText::at(globals.query_string), MAX_URI_BYTES)?
             {
                 uri.push(b'?');
                 uri.extend_from_slice(&query);
@@ -407,27 +452,40 @@ impl Tracker {
         Ok(())
     }
 
-    /// A C string, remembered for comparison; `None` if it is empty.
+    /// A C string, remembered for comparison; `None` if it is empty. Read now, unless it was already.
     fn source<M: Memory + ?Sized>(
         &mut self,
         memory: &M,
-        addr: RemoteAddr,
+        text: CText,
         limit: usize,
     ) -> Result<Option<Vec<u8>>, ReadError> {
-        let bytes = c_string(memory, addr, limit)?;
+        let bytes = match text.bytes.filter(|bytes| bytes.len() <= limit) {
+            Some(bytes) => bytes,
+            None if text.addr.is_null() => return Ok(None),
+            None => {
+                self.after.clear();
+                c_string(memory, text.addr, limit)?
+            }
+        };
         if bytes.is_empty() {
             return Ok(None);
         }
-        self.sources.texts.push((addr, bytes.clone()));
+        self.sources.texts.push((text.addr, bytes.clone()));
         Ok(Some(bytes))
     }
 
-    fn texts_are_the_same<M: Memory + ?Sized>(&mut self, memory: &M) -> Result<bool, ReadError> {
+    fn texts_are_the_same<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        after: &[Range],
+    ) -> Result<bool, ReadError> {
         self.batch.clear();
         for (addr, bytes) in &self.sources.texts {
             self.batch.push(*addr, bytes.len() + 1);
         }
+        let after = push_all(&mut self.batch, after);
         self.batch.read(memory)?;
+        self.after = joined(&self.batch, after);
         let mut parts = self.sources.texts.iter().enumerate();
         Ok(parts.all(|(part, (_, bytes))| {
             self.batch
@@ -439,51 +497,159 @@ impl Tracker {
     }
 }
 
+/// A C string: where it is, and what it is if that was read already.
+#[derive(Clone, Debug, Default)]
+struct CText {
+    addr: RemoteAddr,
+    bytes: Option<Vec<u8>>,
+}
+
+impl CText {
+    fn at(addr: RemoteAddr) -> Self {
+        Self { addr, bytes: None }
+    }
+
+    /// The text that begins with `bytes`, if it ends there as well.
+    fn of(addr: RemoteAddr, bytes: Option<&[u8]>) -> Self {
+        let end = bytes.and_then(|bytes| bytes.iter().position(|byte| *byte == 0));
+        Self { addr, bytes: end.and_then(|end| Some(bytes?.get(..end)?.to_vec())) }
+    }
+}
+
+/// Where FastCGI keeps a variable: the workers of a pool get theirs in the same order, so that one request's place is
+/// nearly always the next one's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct VariablePlace {
+    bucket: RemoteAddr,
+    name: RemoteAddr,
+}
+
+/// FastCGI's variable `REQUEST_URI`.
+///
+/// `SG(request_info).request_uri` is only the path of the script: `/index.php` for every page of an application with one
+/// entry point.
+#[derive(Clone, Debug, Default)]
+struct ClientsUri {
+    place: VariablePlace,
+    text: CText,
+}
+
+/// What one system call reads of a request.
+#[derive(Clone, Debug, Default)]
+struct Texts {
+    /// FastCGI still has the request's variables.
+    has_env: bool,
+    method: CText,
+    script: CText,
+    /// `None` if it was not where it was expected.
+    clients: Option<ClientsUri>,
+    /// What was asked for in the end; empty if that could not be read.
+    after: Vec<u8>,
+}
+
+impl Texts {
+    fn read<M: Memory + ?Sized>(
+        memory: &M,
+        batch: &mut Batch,
+        globals: &Globals,
+        expected: Option<&VariablePlace>,
+        sapi: Sapi,
+        after: &[Range],
+    ) -> Result<Self, ReadError> {
+        batch.clear();
+        let request = if sapi.fastcgi { globals.server_context } else { RemoteAddr::NULL };
+        let expected = expected.copied().unwrap_or_default();
+        let within = |addr: RemoteAddr, at: u64| if addr.is_null() { addr } else { addr.offset(at) };
+        let env = batch.push(within(request, FCGI.has_env), 4);
+        let slot = batch.push(within(request, uri_slot()), 8);
+        let bucket = batch.push(expected.bucket, FCGI.bucket_len);
+        // Name and value follow each other, and move with the lengths of those before.
+        let strings_at = RemoteAddr(expected.name.0.saturating_sub(STRINGS_BEFORE));
+        let strings = batch.push(strings_at, STRINGS_BYTES);
+        let method =
+            batch.push(globals.request_method, to_page_end(globals.request_method, MAX_METHOD_BYTES));
+        let script = batch.push(globals.path_translated, to_page_end(globals.path_translated, SCRIPT_BYTES));
+        let after = push_all(batch, after);
+        batch.read(memory)?;
+        let clients = (|| {
+            let (bucket, strings) = (batch.get(bucket)?, batch.get(strings)?);
+            let string =
+                |addr: RemoteAddr| strings.get(usize::try_from(addr.0.checked_sub(strings_at.0)?).ok()?..);
+            let name = addr_at(bucket, FCGI.var);
+            let is_uri = addr_at(batch.get(slot)?, 0) == expected.bucket
+                && u32_at(bucket, FCGI.var_len) as usize == REQUEST_URI.len()
+                && string(name)?.starts_with(REQUEST_URI);
+            let value = addr_at(bucket, FCGI.val);
+            let text = CText::of(value, string(value));
+            (is_uri && text.bytes.is_some())
+                .then_some(ClientsUri { place: VariablePlace { name, ..expected }, text })
+        })();
+        Ok(Self {
+            has_env: batch.get(env).is_some_and(|bytes| u32_at(bytes, 0) != 0),
+            method: CText::of(globals.request_method, batch.get(method)),
+            script: CText::of(globals.path_translated, batch.get(script)),
+            clients,
+            after: joined(batch, after),
+        })
+    }
+}
+
+/// Adds ranges to a batch.
+fn push_all(batch: &mut Batch, ranges: &[Range]) -> std::ops::Range<usize> {
+    let parts: Vec<usize> = ranges.iter().map(|range| batch.push(range.addr, range.len)).collect();
+    parts.first().map_or(0..0, |first| *first..first + parts.len())
+}
+
+/// The bytes of these parts, one after the other; empty if not all could be read.
+fn joined(batch: &Batch, parts: std::ops::Range<usize>) -> Vec<u8> {
+    parts.map(|part| batch.get(part)).collect::<Option<Vec<_>>>().unwrap_or_default().concat()
+}
+
+/// At most `len`, and not beyond the page: the next one may not be there.
+fn to_page_end(addr: RemoteAddr, len: usize) -> usize {
+    const PAGE_BYTES: u64 = 4_096;
+    len.min(usize::try_from(PAGE_BYTES - addr.0 % PAGE_BYTES).unwrap_or(len))
+}
+
+/// Where `REQUEST_URI` is looked up in a FastCGI request.
+fn uri_slot() -> u64 {
+    FCGI.env_hash_table + 8 * FCGI.slot(REQUEST_URI)
+}
+
 /// The URI as it is shown.
 fn shown_uri(bytes: &[u8], keep_query: bool) -> String {
     let path = bytes.split(|byte| *byte == b'?').next().unwrap_or_default();
     text(if keep_query { bytes } else { path }, MAX_URI_BYTES)
 }
 
-/// Whether FastCGI still has the request's variables.
-fn has_env<M: Memory + ?Sized>(memory: &M, request: RemoteAddr) -> Result<bool, ReadError> {
-    match read_u32(memory, request.offset(FCGI.has_env)) {
-        Err(ReadError::Unmapped { .. }) => Ok(false),
-        other => Ok(other? != 0),
-    }
-}
-
-/// Where FastCGI keeps the URI that the client asked for; null if it is not there.
-///
-/// `SG(request_info).request_uri` is only the path of the script: `/index.php` for every page of an application with one
-/// entry point.
-fn clients_uri<M: Memory + ?Sized>(memory: &M, request: RemoteAddr) -> Result<RemoteAddr, ReadError> {
+/// Looks for `REQUEST_URI` among FastCGI's variables; `None` if it is not there.
+fn clients_uri<M: Memory + ?Sized>(memory: &M, request: RemoteAddr) -> Result<Option<ClientsUri>, ReadError> {
     let found = (|| {
         if request.is_null() {
-            return Ok(RemoteAddr::NULL);
+            return Ok(None);
         }
-        let slot = FCGI.env_hash_table + 8 * FCGI.slot(REQUEST_URI);
-        let mut bucket = RemoteAddr(read_u64(memory, request.offset(slot))?);
+        let mut bucket = RemoteAddr(read_u64(memory, request.offset(uri_slot()))?);
         for _ in 0..MAX_BUCKETS {
             if bucket.is_null() {
                 break;
             }
             let mut bytes = vec![0; FCGI.bucket_len];
             memory.read(bucket, &mut bytes)?;
-            let mut name = [0; REQUEST_URI.len()];
-            let len = usize::try_from(u32_at(&bytes, FCGI.var_len)).unwrap_or(0);
-            if len == name.len() {
-                memory.read(addr_at(&bytes, FCGI.var), &mut name)?;
-                if name == REQUEST_URI && u32_at(&bytes, FCGI.val_len) > 0 {
-                    return Ok(addr_at(&bytes, FCGI.val));
+            let mut text = [0; REQUEST_URI.len()];
+            let name = addr_at(&bytes, FCGI.var);
+            if u32_at(&bytes, FCGI.var_len) as usize == text.len() {
+                memory.read(name, &mut text)?;
+                if text == REQUEST_URI && u32_at(&bytes, FCGI.val_len) > 0 {
+                    let text = CText::at(addr_at(&bytes, FCGI.val));
+                    return Ok(Some(ClientsUri { place: VariablePlace { bucket, name }, text }));
                 }
             }
             bucket = addr_at(&bytes, FCGI.next);
         }
-        Ok(RemoteAddr::NULL)
+        Ok(None)
     })();
     match found {
-        Err(ReadError::Unmapped { .. }) => Ok(RemoteAddr::NULL),
+        Err(ReadError::Unmapped { .. }) => Ok(None),
         other => other,
     }
 }
@@ -559,7 +725,7 @@ mod tests {
         let globals = Globals { path_translated: path, request_method: method, ..at(0.0, 1, 1) };
         let mut update = |tracker: &mut Tracker, image: &Image, globals: &Globals| {
             let facts = tracker
-                .update(image, &mut interner, globals, Proof::default(), false, StringId::default())
+                .update(image, &mut interner, globals, Proof::default(), false, StringId::default(), &[])
                 .unwrap();
             interner.text(facts.unwrap().script).to_owned()
         };

@@ -6,8 +6,9 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{PATIENCE, Target, Watch};
+use common::{PATIENCE, Watch};
 use slip_model::Outcome;
+use slip_remote::LiveProcess;
 use slip_testkit::{Launch, phps};
 
 /// Names of the innermost frames of `count` samples of a program that runs until it is killed.
@@ -21,7 +22,7 @@ fn innermost(text: &str, count: usize) -> Vec<(String, Vec<(String, String)>)> {
             .start()
             .unwrap();
         child.wait_ready().unwrap();
-        let target = Target::open(child.pid());
+        let target = LiveProcess::open(child.pid()).unwrap();
         let mut watch = Watch::attach(&target);
         let mut seen = Vec::new();
         let end = Instant::now() + PATIENCE;

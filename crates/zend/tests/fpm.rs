@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use common::fpm::{Build, Fpm, builds};
-use common::{PATIENCE, Target, Watch};
+use common::{PATIENCE, Watch};
 use slip_model::{Outcome, RequestFacts};
+use slip_remote::LiveProcess;
 use slip_zend::Phase;
 
 /// One request through all its parts: code, the time after the answer has been sent, shutdown functions, destructors,
@@ -33,7 +34,7 @@ after_the_answer();
 ";
 
 /// What was seen, without repetitions: the phase and, in code, the outermost function.
-fn watch_until_idle(watch: &mut Watch, target: &Target) -> Vec<(String, Option<RequestFacts>)> {
+fn watch_until_idle(watch: &mut Watch, target: &LiveProcess) -> Vec<(String, Option<RequestFacts>)> {
     let mut seen: Vec<(String, Option<RequestFacts>)> = Vec::new();
     let end = Instant::now() + PATIENCE;
     let mut begun = false;
@@ -69,7 +70,7 @@ fn watch_until_idle(watch: &mut Watch, target: &Target) -> Vec<(String, Option<R
 fn phases_and_facts_of_a_request() {
     for build in builds() {
         let fpm = Fpm::start(&build, &[("phases.php", PHASES)]);
-        let target = Target::open(fpm.worker);
+        let target = LiveProcess::open(fpm.worker).unwrap();
         let mut watch = Watch::attach(&target);
         assert_eq!(watch.engine.version().sapi, "fpm-fcgi");
         assert_eq!(watch.sample(&target).phase, Phase::Idle, "{}: before its first request", build.label());
@@ -125,8 +126,8 @@ fn phases_and_facts_of_a_request() {
 
 impl Fpm {
     /// The worker's id as it sees itself.
-    fn worker_inside(&self, target: &Target) -> u32 {
-        target.process.pid()
+    fn worker_inside(&self, target: &LiveProcess) -> u32 {
+        target.pid()
     }
 }
 
@@ -142,7 +143,7 @@ fn waiting_for_a_request_is_idle_and_waiting_in_one_is_not() {
             ("post.php", "<?php\necho strlen($_POST['a']);\n"),
         ];
         let fpm = Fpm::start(&build, &scripts);
-        let target = Target::open(fpm.worker);
+        let target = LiveProcess::open(fpm.worker).unwrap();
         let mut watch = Watch::attach(&target);
         let idle = |watch: &mut Watch, what: &str| {
             // The answer comes before the end of the request.
@@ -233,20 +234,33 @@ fn part(name: &str, first_lines: &str) -> String {
     )
 }
 
-fn twins_do_not_mix(build: &Build, uses_server: bool) {
+/// What makes the functions of one script take the place of another's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Twins {
+    /// The next request; the script does not make the engine note the time.
+    Untimed,
+    /// The next request; the script makes the engine note the time.
+    Timed,
+    /// opcache forgets its scripts in between.
+    Reset,
+}
+
+fn twins_do_not_mix(build: &Build, twins: Twins) {
+    let uses_server = twins == Twins::Timed;
     // Lines differ by three.
     let scripts = [
         ("twin_a.php".to_owned(), twin("a", "//\n//\n//", uses_server)),
         ("twin_b.php".to_owned(), twin("b", "", uses_server)),
         ("part_a.php".to_owned(), part("a", "//\n//\n//")),
         ("part_b.php".to_owned(), part("b", "")),
+        ("reset.php".to_owned(), "<?php opcache_reset();".to_owned()),
     ];
     let scripts: Vec<(&str, &str)> =
         scripts.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
     let fpm = Fpm::start(build, &scripts);
-    let target = Target::open(fpm.worker);
+    let target = LiveProcess::open(fpm.worker).unwrap();
     let mut watch = Watch::attach(&target);
-    let what = format!("{}{}", build.label(), if uses_server { ", uses $_SERVER" } else { "" });
+    let what = format!("{}, {twins:?}", build.label());
     let lines = |text: &str, wanted: &str| -> Vec<u32> {
         (1..).zip(text.lines()).filter(|(_, line)| line.contains(wanted)).map(|(at, _)| at).collect()
     };
@@ -261,6 +275,10 @@ fn twins_do_not_mix(build: &Build, uses_server: bool) {
                 for (script, uri) in [("twin_a.php", "/a"), ("twin_b.php", "/b")] {
                     assert_eq!(fpm.fetch(script, uri), "");
                     sent += 1;
+                    if twins == Twins::Reset {
+                        // The next request makes opcache start anew, and is the first to be compiled then.
+                        assert_eq!(fpm.fetch("reset.php", "/reset"), "");
+                    }
                 }
             }
             sent
@@ -290,6 +308,9 @@ fn twins_do_not_mix(build: &Build, uses_server: bool) {
                     .filter(|file| !file.is_empty())
                     .collect();
                 assert!(!files.is_empty(), "{frames:?} {reading:?}");
+                if files[0] == "reset.php" {
+                    continue;
+                }
                 let name = if files[0].contains("_a") { "a" } else { "b" };
                 seen[usize::from(name == "b")] += 1;
                 let other = if name == "a" { "_b" } else { "_a" };
@@ -346,13 +367,20 @@ fn twins_do_not_mix(build: &Build, uses_server: bool) {
 #[test]
 fn functions_at_the_same_addresses_are_not_mixed_up() {
     for build in builds() {
-        twins_do_not_mix(&build, false);
+        twins_do_not_mix(&build, Twins::Untimed);
     }
 }
 
 #[test]
 fn functions_at_the_same_addresses_are_not_mixed_up_when_the_time_is_noted() {
     for build in builds() {
-        twins_do_not_mix(&build, true);
+        twins_do_not_mix(&build, Twins::Timed);
+    }
+}
+
+#[test]
+fn functions_are_not_mixed_up_with_those_that_opcache_has_forgotten() {
+    for build in builds().iter().filter(|build| build.opcache) {
+        twins_do_not_mix(build, Twins::Reset);
     }
 }

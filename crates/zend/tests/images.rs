@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use common::{Seen, Watch, assert_same};
 use slip_model::Outcome;
 use slip_remote::{Image, Memory, Range, ReadError, RemoteAddr, Symbols};
-use slip_zend::{Engine, Phase};
+use slip_zend::{CodeCache, Engine, Phase};
 
 /// No image may be larger: they are in the repository.
 const MAX_BYTES: u64 = 200_000;
@@ -43,7 +43,8 @@ fn recorded_stacks_are_read_as_they_were() {
     let images = images();
     assert!(images.len() >= 9);
     for (name, image, expected) in &images {
-        let mut watch = Watch::of(Engine::attach(image).unwrap());
+        let mut code = CodeCache::default();
+        let mut watch = Watch::of(Engine::attach(image, &mut code).unwrap(), code);
         for _ in 0..2 {
             watch.sample(image);
             assert_same(name, &watch.frames(), expected);
@@ -99,12 +100,18 @@ fn damaged_memory_is_no_reason_to_panic() {
         for seed in 0..300 {
             let damaged = Damaged { image: &image, seed, one_in: [20, 200, 2_000][seed as usize % 3] };
             // Attaching would often fail, so half of the targets are damaged only afterwards.
-            let engine = if seed % 2 == 0 { Engine::attach(&image) } else { Engine::attach(&damaged) };
+            let mut code = CodeCache::default();
+            let engine = if seed % 2 == 0 {
+                Engine::attach(&image, &mut code)
+            } else {
+                Engine::attach(&damaged, &mut code)
+            };
             let Ok(engine) = engine else { continue };
-            let mut watch = Watch::of(engine);
+            let mut watch = Watch::of(engine, code);
             for _ in 0..3 {
                 let options = watch.options;
-                let _ = watch.engine.sample(&damaged, &mut watch.interner, &options, &mut watch.reading);
+                let Watch { engine, code, interner, reading, .. } = &mut watch;
+                let _ = engine.sample(&damaged, interner, code, &options, reading);
                 let depth = watch.interner.frames_of(watch.reading.stack.stack).count();
                 assert!(depth <= 40_000);
             }

@@ -12,7 +12,7 @@ use slip_remote::{
     Activity, ActivityReader, LiveProcess, OpenError, Pause, ReadError, command_line, process_stat,
     status_value, threads_of,
 };
-use slip_zend::{Engine, Phase, PhpReading};
+use slip_zend::{CodeCache, Engine, Phase, PhpReading};
 
 use super::Options;
 use crate::{Sink, TargetIssue};
@@ -62,9 +62,14 @@ struct WatchedThread {
 
 impl WatchedProcess {
     /// Opens the process and finds its interpreter.
-    pub(super) fn attach(pid: u32, now_ns: u64, sink: &mut Sink) -> Result<Self, TargetIssue> {
+    pub(super) fn attach(
+        pid: u32,
+        now_ns: u64,
+        sink: &mut Sink,
+        code: &mut CodeCache,
+    ) -> Result<Self, TargetIssue> {
         let memory = LiveProcess::open(pid).map_err(issue_of)?;
-        let (reader, language, version) = find_reader(&memory)?;
+        let (reader, language, version) = find_reader(&memory, code)?;
         let ns_pid = innermost(pid, "NSpid").unwrap_or(pid);
         let id = sink.add_process(Process {
             pid,
@@ -106,16 +111,25 @@ impl WatchedProcess {
     }
 
     /// Closes what is open.
-    pub(super) fn finish(&mut self, _now_ns: u64, sink: &mut Sink) {
+    pub(super) fn finish(&mut self, sink: &mut Sink, code: &mut CodeCache) {
         self.close_request(sink);
+        if let Reader::Php(engine) = &self.reader {
+            engine.detach(code);
+        }
     }
 
     /// Takes one sample of every thread.
-    pub(super) fn sample(&mut self, now_ns: u64, options: Options, sink: &mut Sink) -> Sampled {
+    pub(super) fn sample(
+        &mut self,
+        now_ns: u64,
+        options: Options,
+        sink: &mut Sink,
+        code: &mut CodeCache,
+    ) -> Sampled {
         let paused = if options.pause { Pause::stop(self.pid()).ok() } else { None };
         let result = match &mut self.reader {
             Reader::Python(_) => self.sample_python(now_ns, options, sink),
-            Reader::Php(_) => self.sample_php(now_ns, options, sink),
+            Reader::Php(_) => self.sample_php(now_ns, options, sink, code),
         };
         drop(paused);
         match result {
@@ -128,7 +142,7 @@ impl WatchedProcess {
                 sink.totals.failed += 1;
                 self.failures += 1;
                 if self.failures.is_multiple_of(REOPEN_AFTER_FAILURES) {
-                    self.reopen(now_ns, sink)
+                    self.reopen(now_ns, sink, code)
                 } else {
                     Sampled::Alive
                 }
@@ -137,13 +151,13 @@ impl WatchedProcess {
     }
 
     /// After `exec` everything lies elsewhere, and it may be another interpreter or none.
-    fn reopen(&mut self, now_ns: u64, sink: &mut Sink) -> Sampled {
+    fn reopen(&mut self, now_ns: u64, sink: &mut Sink, code: &mut CodeCache) -> Sampled {
         if !self.memory.is_running() {
             return Sampled::Gone;
         }
-        match Self::attach(self.pid(), now_ns, sink) {
+        match Self::attach(self.pid(), now_ns, sink, code) {
             Ok(anew) => {
-                self.finish(now_ns, sink);
+                self.finish(sink, code);
                 sink.end_process(self.id, now_ns);
                 *self = anew;
                 Sampled::Alive
@@ -189,13 +203,19 @@ impl WatchedProcess {
         Ok(any)
     }
 
-    fn sample_php(&mut self, now_ns: u64, options: Options, sink: &mut Sink) -> Result<bool, ReadError> {
+    fn sample_php(
+        &mut self,
+        now_ns: u64,
+        options: Options,
+        sink: &mut Sink,
+        code: &mut CodeCache,
+    ) -> Result<bool, ReadError> {
         let rests = self.rests();
         let Reader::Php(engine) = &mut self.reader else { return Ok(false) };
         if !rests {
             self.repeatable = false;
-            let php_options = slip_zend::SampleOptions { now_ns, keep_query: options.keep_query };
-            engine.sample(&self.memory, &mut sink.interner, &php_options, &mut self.php)?;
+            let php_options = slip_zend::SampleOptions { keep_query: options.keep_query };
+            engine.sample(&self.memory, &mut sink.interner, code, &php_options, &mut self.php)?;
             self.readings.clear();
             self.readings.push(self.php.stack);
             self.repeatable = self.php.stack.outcome != Outcome::Torn;
@@ -252,7 +272,7 @@ impl WatchedProcess {
         sink.push(Sample { time_ns: now_ns, thread, stack: reading.stack, state, request });
     }
 
-    /// The number of a thread, and whether it runs; one that `rests` is known to be blocked.
+    /// The number of a thread, and whether it runs; one that `rests` does what it did.
     fn thread(&mut self, reading: &StackReading, rests: bool, sink: &mut Sink) -> (ThreadId, Activity) {
         let pid = self.pid();
         if let Some(thread) = self.threads.get_mut(&reading.thread_key) {
@@ -261,7 +281,7 @@ impl WatchedProcess {
                 sink.update_thread(thread.known);
             }
             let activity = match &mut thread.activity {
-                _ if rests => Activity::Blocked,
+                Some(reader) if rests => reader.last(),
                 Some(reader) => reader.read(),
                 None => Activity::Unknown,
             };
@@ -332,7 +352,10 @@ impl WatchedProcess {
 }
 
 /// Finds the interpreter of a process.
-fn find_reader(memory: &LiveProcess) -> Result<(Reader, Language, String), TargetIssue> {
+fn find_reader(
+    memory: &LiveProcess,
+    code: &mut CodeCache,
+) -> Result<(Reader, Language, String), TargetIssue> {
     match slip_cpython::detect(memory) {
         Ok(Some(version)) => {
             let interpreter = Interpreter::attach(memory).map_err(python_issue)?;
@@ -343,7 +366,7 @@ fn find_reader(memory: &LiveProcess) -> Result<(Reader, Language, String), Targe
     }
     match slip_zend::detect(memory) {
         Ok(Some(version)) => {
-            let engine = Engine::attach(memory).map_err(php_issue)?;
+            let engine = Engine::attach(memory, code).map_err(php_issue)?;
             Ok((Reader::Php(Box::new(engine)), Language::Php, version.text))
         }
         Ok(None) => {

@@ -26,6 +26,32 @@ impl MmHeap {
     pub(crate) const SLOT_IN_CHUNK: u64 = 64;
 }
 
+/// Where opcache's shared memory tells about itself.
+///
+/// `zend_smm_shared_globals`, with which the memory begins, and `zend_accel_shared_globals`, to which it points:
+/// `ext/opcache/zend_shared_alloc.h` and `ext/opcache/ZendAccelerator.h` at
+/// [php-8.2.32](https://github.com/php/php-src/tree/php-8.2.32/ext/opcache); the same at
+/// [php-8.4.24](https://github.com/php/php-src/tree/php-8.4.24/ext/opcache).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Opcache {
+    /// `zend_smm_shared_globals.shared_segments`.
+    pub(crate) shared_segments: usize,
+    /// `zend_smm_shared_globals.shared_segments_count`.
+    pub(crate) shared_segments_count: usize,
+    /// `zend_smm_shared_globals.app_shared_globals`.
+    pub(crate) app_shared_globals: usize,
+    /// `zend_accel_shared_globals.oom_restarts`, and behind it `hash_restarts` and `manual_restarts`.
+    pub(crate) oom_restarts: u64,
+}
+
+impl Opcache {
+    /// `zend_smm_shared_globals`: as much as we read of it.
+    pub(crate) const LEN: usize = 64;
+}
+
+pub(crate) const OPCACHE: Opcache =
+    Opcache { shared_segments: 0, shared_segments_count: 8, app_shared_globals: 56, oom_restarts: 24 };
+
 /// `struct _fcgi_request` with its `fcgi_hash`, to which `SG(server_context)` points in php-fpm and php-cgi.
 ///
 /// `main/fastcgi.c` at [php-8.2.32](https://github.com/php/php-src/blob/php-8.2.32/main/fastcgi.c); the same at

@@ -15,7 +15,7 @@ use super::PATIENCE;
 pub(crate) struct Build {
     pub(crate) version: (u32, u32),
     root: Option<PathBuf>,
-    opcache: bool,
+    pub(crate) opcache: bool,
 }
 
 impl Build {

@@ -6,9 +6,9 @@ pub(crate) mod fpm;
 use std::time::{Duration, Instant};
 
 use slip_model::{FrameKind, Interner, StackId};
-use slip_remote::{LiveProcess, Memory, Range, ReadError, RemoteAddr, Symbols};
+use slip_remote::{LiveProcess, Memory};
 use slip_testkit::{Child, Interpreter, Launch};
-use slip_zend::{Engine, PhpReading, SampleOptions};
+use slip_zend::{CodeCache, Engine, PhpReading, SampleOptions};
 
 /// Longest wait for a target to get somewhere. The machine may be busy with other tests.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -55,90 +55,41 @@ pub(crate) fn start(php: &Interpreter, theme: &str) -> (Child, Vec<Seen>) {
     (child, truth(&lines))
 }
 
-/// A live process. Knows the symbols that `LiveProcess` leaves out, by `nm`.
-pub(crate) struct Target {
-    pub(crate) process: LiveProcess,
-    symbols: Vec<(String, u64)>,
-}
-
-impl Target {
-    pub(crate) fn open(pid: u32) -> Self {
-        let process = LiveProcess::open(pid).unwrap();
-        let exe = format!("/proc/{pid}/exe");
-        let output = std::process::Command::new("nm").args(["-D", &exe]).output().unwrap();
-        let text = String::from_utf8(output.stdout).unwrap();
-        let mut symbols: Vec<(String, u64)> = text
-            .lines()
-            .filter_map(|line| {
-                let (addr, rest) = line.split_once(' ')?;
-                Some((rest.get(2..)?.to_owned(), u64::from_str_radix(addr, 16).ok()?))
-            })
-            .collect();
-        let known = process.symbol("executor_globals").unwrap().0;
-        let here = symbols.iter().find(|(name, _)| name == "executor_globals").unwrap().1;
-        for symbol in &mut symbols {
-            symbol.1 = symbol.1.wrapping_add(known.wrapping_sub(here));
-        }
-        Self { process, symbols }
-    }
-}
-
-impl Memory for Target {
-    fn read(&self, addr: RemoteAddr, buf: &mut [u8]) -> Result<(), ReadError> {
-        self.process.read(addr, buf)
-    }
-
-    fn read_ranges(&self, ranges: &[Range], buf: &mut [u8]) -> Result<usize, ReadError> {
-        self.process.read_ranges(ranges, buf)
-    }
-}
-
-impl Symbols for Target {
-    fn symbol(&self, name: &str) -> Option<RemoteAddr> {
-        self.process.symbol(name).or_else(|| {
-            self.symbols.iter().find(|(known, _)| known == name).map(|(_, addr)| RemoteAddr(*addr))
-        })
-    }
-
-    fn section(&self, name: &str) -> Option<Range> {
-        self.process.section(name)
-    }
-}
-
 /// An engine, and what belongs to it.
 pub(crate) struct Watch {
     pub(crate) engine: Engine,
+    pub(crate) code: CodeCache,
     pub(crate) interner: Interner,
     pub(crate) reading: PhpReading,
     pub(crate) options: SampleOptions,
-    started: Instant,
 }
 
 impl Watch {
-    pub(crate) fn attach(process: &Target) -> Self {
+    pub(crate) fn attach(process: &LiveProcess) -> Self {
         let end = Instant::now() + PATIENCE;
+        let mut code = CodeCache::default();
         let engine = loop {
-            match Engine::attach(process) {
+            match Engine::attach(process, &mut code) {
                 Ok(engine) => break engine,
                 Err(error) => assert!(Instant::now() < end, "{error}"),
             }
         };
-        Self::of(engine)
+        Self::of(engine, code)
     }
 
-    pub(crate) fn of(engine: Engine) -> Self {
+    pub(crate) fn of(engine: Engine, code: CodeCache) -> Self {
         Self {
             engine,
+            code,
             interner: Interner::new(),
             reading: PhpReading::default(),
             options: SampleOptions::default(),
-            started: Instant::now(),
         }
     }
 
     pub(crate) fn sample<M: Memory>(&mut self, memory: &M) -> &PhpReading {
-        self.options.now_ns = u64::try_from(self.started.elapsed().as_nanos()).unwrap();
-        self.engine.sample(memory, &mut self.interner, &self.options, &mut self.reading).unwrap();
+        let Self { engine, interner, code, options, .. } = self;
+        engine.sample(memory, interner, code, options, &mut self.reading).unwrap();
         &self.reading
     }
 
