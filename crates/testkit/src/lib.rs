@@ -15,6 +15,7 @@
 //! ```
 
 mod child;
+pub mod fpm;
 mod interpreters;
 mod launch;
 mod skip;

@@ -7,10 +7,10 @@ mod common;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use common::fpm::{Build, Fpm, builds};
 use common::{PATIENCE, Watch};
 use slip_model::{Outcome, RequestFacts};
 use slip_remote::LiveProcess;
+use slip_testkit::fpm::{Build, Fpm, builds};
 use slip_zend::Phase;
 
 /// One request through all its parts: code, the time after the answer has been sent, shutdown functions, destructors,
@@ -70,7 +70,7 @@ fn watch_until_idle(watch: &mut Watch, target: &LiveProcess) -> Vec<(String, Opt
 fn phases_and_facts_of_a_request() {
     for build in builds() {
         let fpm = Fpm::start(&build, &[("phases.php", PHASES)]);
-        let target = LiveProcess::open(fpm.worker).unwrap();
+        let target = LiveProcess::open(fpm.workers()[0]).unwrap();
         let mut watch = Watch::attach(&target);
         assert_eq!(watch.engine.version().sapi, "fpm-fcgi");
         assert_eq!(watch.sample(&target).phase, Phase::Idle, "{}: before its first request", build.label());
@@ -112,7 +112,7 @@ fn phases_and_facts_of_a_request() {
             );
             let usage: serde_json::Value = serde_json::from_str(&output).unwrap();
             assert_eq!(usage["usage"], facts.memory_bytes, "{what}: memory_get_usage()");
-            assert_eq!(usage["pid"], fpm.worker_inside(&target), "{what}");
+            assert_eq!(usage["pid"], target.pid(), "{what}");
             // Without opcache the engine notes the time only if the script asks for it.
             if build.label().contains("opcache") {
                 let now = now_unix_ns();
@@ -121,13 +121,6 @@ fn phases_and_facts_of_a_request() {
                 assert_eq!(facts.started_unix_ns, 0, "{what}");
             }
         }
-    }
-}
-
-impl Fpm {
-    /// The worker's id as it sees itself.
-    fn worker_inside(&self, target: &LiveProcess) -> u32 {
-        target.pid()
     }
 }
 
@@ -143,7 +136,7 @@ fn waiting_for_a_request_is_idle_and_waiting_in_one_is_not() {
             ("post.php", "<?php\necho strlen($_POST['a']);\n"),
         ];
         let fpm = Fpm::start(&build, &scripts);
-        let target = LiveProcess::open(fpm.worker).unwrap();
+        let target = LiveProcess::open(fpm.workers()[0]).unwrap();
         let mut watch = Watch::attach(&target);
         let idle = |watch: &mut Watch, what: &str| {
             // The answer comes before the end of the request.
@@ -258,7 +251,7 @@ fn twins_do_not_mix(build: &Build, twins: Twins) {
     let scripts: Vec<(&str, &str)> =
         scripts.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
     let fpm = Fpm::start(build, &scripts);
-    let target = LiveProcess::open(fpm.worker).unwrap();
+    let target = LiveProcess::open(fpm.workers()[0]).unwrap();
     let mut watch = Watch::attach(&target);
     let what = format!("{}, {twins:?}", build.label());
     let lines = |text: &str, wanted: &str| -> Vec<u32> {

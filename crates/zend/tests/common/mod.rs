@@ -1,8 +1,6 @@
 //! What the tests of this crate share.
 #![allow(dead_code, reason = "each test uses a part")]
 
-pub(crate) mod fpm;
-
 use std::time::{Duration, Instant};
 
 use slip_model::{FrameKind, Interner, StackId};

@@ -1,83 +1,121 @@
-//! A php-fpm with one worker, and a client for it.
+//! A php-fpm with one pool, and a client for it.
+//!
+//! What cannot go on panics, with the log of php-fpm where that helps: there is nothing that a test could do about it.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{self, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use super::PATIENCE;
+use crate::skip;
+
+/// Longest wait for php-fpm to get somewhere. The machine may be busy with other tests.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A php-fpm program, and how it runs.
 #[derive(Clone, Debug)]
-pub(crate) struct Build {
-    pub(crate) version: (u32, u32),
+pub struct Build {
+    /// Major and minor version of PHP.
+    pub version: (u32, u32),
     root: Option<PathBuf>,
-    pub(crate) opcache: bool,
+    /// Scripts are kept in opcache.
+    pub opcache: bool,
 }
 
 impl Build {
-    pub(crate) fn label(&self) -> String {
+    /// Name for messages: `php-fpm8.4 opcache`.
+    pub fn label(&self) -> String {
         format!("php-fpm{}.{}{}", self.version.0, self.version.1, if self.opcache { " opcache" } else { "" })
     }
 }
 
-/// Every php-fpm of this machine, without and with opcache.
-pub(crate) fn builds() -> Vec<Build> {
+/// Every php-fpm of this machine, without and with opcache; what is missing is reported by [`skip`].
+pub fn builds() -> Vec<Build> {
     let mut found = Vec::new();
     let mut add = |version: (u32, u32), root: Option<PathBuf>| {
         let program = format!("usr/sbin/php-fpm{}.{}", version.0, version.1);
         if root.as_deref().unwrap_or(Path::new("/")).join(&program).exists() {
             found.extend([false, true].map(|opcache| Build { version, root: root.clone(), opcache }));
         } else {
-            slip_testkit::skip(&program, "it is not installed");
+            skip(&program, "it is not installed");
         }
     };
     add((8, 2), None);
-    match slip_testkit::root("php") {
+    match crate::root("php") {
         Ok(root) => add((8, 4), Some(root)),
-        Err(reason) => slip_testkit::skip("php-fpm8.4", &reason),
+        Err(reason) => skip("php-fpm8.4", &reason),
     }
     found
 }
 
-/// A running master with one worker. Killed when dropped.
-pub(crate) struct Fpm {
-    master: Child,
-    pub(crate) worker: u32,
+/// What a pool is like.
+#[derive(Clone, Copy, Debug)]
+pub struct Pool<'a> {
+    /// Number of workers that start at once; 0 goes with `pm = ondemand`.
+    pub workers: u32,
+    /// More lines for the pool: `pm.max_requests = 2`. They override those that are written anyway.
+    pub settings: &'a str,
+    /// More lines for the section `[global]`.
+    pub global: &'a str,
+}
+
+impl Default for Pool<'_> {
+    fn default() -> Self {
+        Self { workers: 1, settings: "", global: "" }
+    }
+}
+
+/// A running master and its workers. Killed when dropped.
+#[derive(Debug)]
+pub struct Fpm {
+    master: process::Child,
+    /// Name of the pool; no other has it.
+    pub pool: String,
     socket: PathBuf,
     /// The folder of scripts as seen from here.
-    outside: PathBuf,
-    /// The folder of scripts as the worker sees it.
-    pub(crate) inside: PathBuf,
+    pub outside: PathBuf,
+    /// The folder of scripts as the workers see it.
+    pub inside: PathBuf,
 }
 
 impl Fpm {
-    /// Starts it with these scripts, each a name and a text.
-    pub(crate) fn start(build: &Build, scripts: &[(&str, &str)]) -> Self {
+    /// Starts one worker with these scripts, each a name and a text.
+    pub fn start(build: &Build, scripts: &[(&str, &str)]) -> Self {
+        Self::start_pool(build, Pool::default(), scripts)
+    }
+
+    /// Starts a pool with these scripts, and waits until it listens and has all workers of `pool`.
+    pub fn start_pool(build: &Build, pool: Pool<'_>, scripts: &[(&str, &str)]) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("slip-zend-fpm.{}.{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let name = format!("slip-fpm.{}.{}", process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let (outside, inside) = match &build.root {
             Some(root) => (root.join("slip").join(&name), Path::new("/slip").join(&name)),
             None => (std::env::temp_dir().join(&name), std::env::temp_dir().join(&name)),
         };
-        std::fs::create_dir_all(&outside).unwrap();
+        fs::create_dir_all(&outside).unwrap();
         for (file, text) in scripts {
-            std::fs::write(outside.join(file), text).unwrap();
+            fs::write(outside.join(file), text).unwrap();
         }
         let at = |file: &str| inside.join(file).display().to_string();
         // As root it would refuse a pool without a user.
         let root =
-            std::fs::metadata("/proc/self").is_ok_and(|meta| std::os::unix::fs::MetadataExt::uid(&meta) == 0);
+            fs::metadata("/proc/self").is_ok_and(|meta| std::os::unix::fs::MetadataExt::uid(&meta) == 0);
         let user = if root { "user = root\ngroup = root\n" } else { "" };
+        let Pool { workers, settings, global } = pool;
         let config = format!(
-            "[global]\nerror_log = {}\n[www]\nlisten = {}\npm = static\npm.max_children = 1\n{user}",
+            "[global]\nerror_log = {}\n{global}\n[{name}]\nlisten = {}\npm = static\npm.max_children = {}\n\
+             {user}{settings}\n",
             at("log"),
             at("socket"),
+            workers.max(1),
         );
-        std::fs::write(outside.join("fpm.conf"), config).unwrap();
+        fs::write(outside.join("fpm.conf"), config).unwrap();
         let program = format!("/usr/sbin/php-fpm{}.{}", build.version.0, build.version.1);
         let mut command = match &build.root {
             Some(root) => {
@@ -95,36 +133,55 @@ impl Fpm {
             command.args(["-d", "zend_extension=opcache", "-d", "opcache.file_update_protection=0"]);
         }
         command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let mut master = command.spawn().unwrap();
+        let master = command.spawn().unwrap();
         let socket = outside.join("socket");
+        let mut fpm = Self { master, pool: name, socket, outside, inside };
         let end = Instant::now() + PATIENCE;
-        let worker = loop {
-            let children = slip_remote::children_of(master.id());
-            if let Some(worker) = children.first()
-                && UnixStream::connect(&socket).is_ok()
-            {
-                break *worker;
-            }
-            if Instant::now() > end || master.try_wait().unwrap().is_some() {
-                let log = std::fs::read_to_string(outside.join("log")).unwrap_or_default();
-                let _ = master.kill();
-                let _ = master.wait();
-                panic!("{} does not start: {log}", build.label());
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        };
-        Self { master, worker, socket, outside, inside }
+        // A connection would start a worker where there is none yet.
+        while fpm.workers().len() < workers as usize || !fpm.log().contains("ready to handle connections") {
+            assert!(
+                Instant::now() < end && fpm.master.try_wait().unwrap().is_none(),
+                "{} does not start: {}",
+                build.label(),
+                fpm.log()
+            );
+            thread::sleep(Duration::from_millis(5));
+        }
+        fpm
+    }
+
+    /// Process id of the master.
+    pub fn master(&self) -> u32 {
+        self.master.id()
+    }
+
+    /// Process ids of the workers that run now.
+    pub fn workers(&self) -> Vec<u32> {
+        let master = self.master();
+        let text = fs::read_to_string(format!("/proc/{master}/task/{master}/children")).unwrap_or_default();
+        text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+    }
+
+    /// What php-fpm has written to its log.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.outside.join("log")).unwrap_or_default()
+    }
+
+    /// Sends the master a signal by name: `USR2` reloads, `QUIT` ends it when its workers have nothing to do.
+    pub fn signal(&self, name: &str) {
+        let status = Command::new("kill").args(["-s", name, &self.master().to_string()]).status().unwrap();
+        assert!(status.success(), "SIG{name} cannot be sent");
     }
 
     /// A connection on which requests can be sent.
-    pub(crate) fn connect(&self) -> Connection {
+    pub fn connect(&self) -> Connection {
         let stream = UnixStream::connect(&self.socket).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         Connection { stream, scripts: self.inside.clone() }
     }
 
     /// One request on its own connection; its output without headers.
-    pub(crate) fn fetch(&self, script: &str, uri: &str) -> String {
+    pub fn fetch(&self, script: &str, uri: &str) -> String {
         let mut connection = self.connect();
         connection.send(script, uri, "GET", false);
         connection.finish(b"");
@@ -136,21 +193,22 @@ impl Drop for Fpm {
     fn drop(&mut self) {
         // The master takes its workers with it.
         let group = format!("-{}", self.master.id());
-        let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
+        let _ = Command::new("kill").args(["-KILL", "--", &group]).stderr(Stdio::null()).status();
         let _ = self.master.wait();
-        let _ = std::fs::remove_dir_all(&self.outside);
+        let _ = fs::remove_dir_all(&self.outside);
     }
 }
 
 /// A FastCGI connection.
-pub(crate) struct Connection {
+#[derive(Debug)]
+pub struct Connection {
     stream: UnixStream,
     scripts: PathBuf,
 }
 
 impl Connection {
     /// Sends a request up to, not including, its body.
-    pub(crate) fn send(&mut self, script: &str, uri: &str, method: &str, keep: bool) {
+    pub fn send(&mut self, script: &str, uri: &str, method: &str, keep: bool) {
         let file = self.scripts.join(script).display().to_string();
         let query = uri.split_once('?').map_or("", |(_, query)| query);
         let length = if method == "POST" { "10" } else { "" };
@@ -176,12 +234,12 @@ impl Connection {
     }
 
     /// Sends a part of the body.
-    pub(crate) fn body(&mut self, part: &[u8]) {
+    pub fn body(&mut self, part: &[u8]) {
         self.stream.write_all(&record(5, part)).unwrap();
     }
 
     /// Sends the last part of the body.
-    pub(crate) fn finish(&mut self, part: &[u8]) {
+    pub fn finish(&mut self, part: &[u8]) {
         if !part.is_empty() {
             self.body(part);
         }
@@ -190,12 +248,12 @@ impl Connection {
 
     /// Waits for the end of the request and closes the connection, which the worker waits for; its output without
     /// headers.
-    pub(crate) fn receive(mut self) -> String {
+    pub fn receive(mut self) -> String {
         self.receive_and_keep()
     }
 
     /// Waits for the end of a request that was sent with `keep`.
-    pub(crate) fn receive_and_keep(&mut self) -> String {
+    pub fn receive_and_keep(&mut self) -> String {
         let mut output = Vec::new();
         loop {
             let mut head = [0; 8];
