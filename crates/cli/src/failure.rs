@@ -113,9 +113,11 @@ impl From<FileError> for Failure {
             FileError::Newer { .. } => UNSUPPORTED,
             FileError::Denied { .. } => PERMISSION,
             FileError::Damaged { .. } => NO_EVIDENCE,
+            // Among them a folder that does not exist: the command was right, the disk is not as it was thought to be.
             _ => IO,
         };
         let hint = error.hint();
-        Self { code, message: error.to_string(), hint }
+        let cause = std::error::Error::source(&error).map_or(String::new(), |cause| format!(": {cause}"));
+        Self { code, message: format!("{error}{cause}"), hint }
     }
 }

@@ -9,10 +9,10 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use slip_model::{Mode, RecordingInfo};
-use slip_record::file::load;
+use slip_record::file::{FileError, load};
 use slip_record::{
-    Ending, Launched, OutsideOptions, OutsideSampler, Progress, Sampler, Session, SessionOptions, Target,
-    TargetSet, launch, unix_ns,
+    Ending, Launched, OutsideOptions, OutsideSampler, Progress, Sampler, Session, SessionError,
+    SessionOptions, Target, TargetSet, launch, unix_ns,
 };
 use slip_report::{Format, Options as ReportOptions};
 
@@ -96,15 +96,11 @@ pub(crate) fn run(options: &RecordOptions) -> Result<(), Failure> {
     let result = session.record(&path, options.force, &info, &stop, |progress| show(&bar, progress));
     bar.finish_and_clear();
     let left_out = session.left_out().to_vec();
+    let begun = session.sink().totals.ticks_planned > 0;
     let (ending, totals) = result.map_err(|error| match error {
-        slip_record::SessionError::File(error) => {
-            let saved = path.exists() && !matches!(error, slip_record::file::FileError::Exists { .. });
-            let failure = Failure::from(error);
-            if saved {
-                failure.hint(format!("what was recorded before is in `{}`", path.display()))
-            } else {
-                failure
-            }
+        // A full disk says itself what is saved; before the first tick, what is in the way is not a recording of ours.
+        SessionError::File(error) if begun && !matches!(error, FileError::DiskFull { .. }) => {
+            Failure::from(error).hint(format!("what was recorded before is in `{}`", path.display()))
         }
         other => other.into(),
     })?;

@@ -87,7 +87,7 @@ fn overwriting_has_to_be_asked_for_and_spares_other_files() {
     assert!(matches!(Writer::create(folder.path(), &info(), true), Err(FileError::NotASlipFile { .. })));
     let missing = folder.path().join("no/such/a.slip");
     let error = Writer::create(&missing, &info(), false).unwrap_err();
-    assert!(matches!(&error, FileError::NotFound { path } if path.ends_with("no/such")), "{error}");
+    assert!(matches!(&error, FileError::NoFolder { path } if path.ends_with("no/such")), "{error}");
 }
 
 #[test]

@@ -1,9 +1,16 @@
 //! What must not work, and what is then said.
 
 use std::os::unix::fs::PermissionsExt;
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::Command;
 
-use crate::harness::{BUSY, Target, WAITING, copy_program, python, root_or_skip, run, slip};
+use serde_json::Value;
+use slip_testkit::{Launch, pythons, skip};
+
+use crate::harness::{
+    BUSY, Ran, Recorder, Target, WAITING, copy_program, python, quality_samples, root_or_skip, run, slip,
+    wait_for,
+};
 
 #[track_caller]
 fn fails(arguments: &[&str], code: i32, message: &str) {
@@ -52,13 +59,21 @@ fn not_an_interpreter() {
 
 #[test]
 fn an_unsupported_version_names_those_that_are() {
-    let old = format!("{}/.pyenv/versions/3.8.18/bin/python3.8", std::env::var("HOME").unwrap());
-    if !std::path::Path::new(&old).exists() {
-        slip_testkit::skip("an_unsupported_version_names_those_that_are", "no CPython 3.8 under pyenv");
-        return;
+    let old: Vec<_> = pythons().into_iter().filter(|python| python.version < (3, 11)).collect();
+    if old.is_empty() {
+        skip("CPython before 3.11", "none under pyenv");
     }
-    let target = Target::start(Command::new(old).args(["-c", WAITING]));
-    fails(&["dump", "--pid", &target.pid()], 4, "3.11");
+    for python in old {
+        let mut target = Launch::text(&python, "waiting.py", WAITING).start().unwrap();
+        target.wait_ready().unwrap();
+        let pid = target.pid().to_string();
+        let message =
+            format!("error: process {pid}: CPython 3.10 or older is not supported, only 3.11 to 3.15 are\n");
+        for verb in ["dump", "record"] {
+            let ran = run(&[verb, "--pid", &pid]);
+            assert_eq!((ran.code, ran.stderr.as_str()), (4, message.as_str()), "{}, {verb}", python.label);
+        }
+    }
 }
 
 #[test]
@@ -92,10 +107,6 @@ fn the_output_is_protected() {
     let (name, pid) = (file.to_str().unwrap(), target.pid());
     fails(&["record", "--pid", &pid, "--duration", "0.2", "--output", name], 2, "a.slip");
     assert_eq!(std::fs::read(&file).unwrap(), b"mine");
-    let nowhere = folder.path().join("no/such/folder/a.slip");
-    let ran = run(&["record", "--pid", &pid, "--duration", "0.2", "--output", nowhere.to_str().unwrap()]);
-    assert!(matches!(ran.code, 2 | 7), "{} {}", ran.code, ran.stderr);
-    assert!(ran.stderr.starts_with("error: "), "{}", ran.stderr);
 }
 
 #[test]
@@ -111,29 +122,67 @@ fn a_file_that_is_no_recording() {
     fails(&["report", folder.path().join("none.slip").to_str().unwrap()], 2, "none.slip");
 }
 
-#[test]
-fn a_target_that_ends_is_reported_and_its_samples_are_kept() {
+/// Records processes; once there are samples `kill` ends them all, and with them the recording.
+fn recorded_until(targets: &[&Target], options: &[&str], kill: impl FnOnce(&Path)) -> (Ran, Value) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("a.slip");
-    let mut target = Target::python(WAITING);
-    let recorder = Command::new(slip())
-        .args(["record", "--pid", &target.pid(), "--rate", "499", "--duration", "60", "--output"])
-        .arg(&file)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    // The file appears when the recording has begun.
-    while !file.exists() {
-        std::thread::yield_now();
-    }
-    target.go_on();
-    target.0.wait().unwrap();
-    let output = recorder.wait_with_output().unwrap();
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(matches!(output.status.code(), Some(3 | 6)), "{stderr}");
-    let report = run(&["report", file.to_str().unwrap()]);
-    assert!(matches!(report.code, 0 | 6), "{}", report.stderr);
+    let pids: Vec<String> = targets.iter().map(|target| format!("--pid={}", target.pid())).collect();
+    let arguments: Vec<&str> = pids.iter().map(String::as_str).chain(options.iter().copied()).collect();
+    let recorder = Recorder::start(&file, &[&arguments[..], &["--rate", "199"]].concat());
+    wait_for("samples", || (quality_samples(&file) > 0).then_some(()));
+    kill(&file);
+    let mut ran = recorder.ends();
+    ran.stderr = ran.stderr.replace(file.to_str().unwrap(), "FILE");
+    let report = run(&["report", file.to_str().unwrap(), "--format", "json"]);
+    assert_eq!(report.code, 0, "{}", report.stderr);
+    (ran, report.json())
+}
+
+/// When a target was seen to have ended, by a report.
+fn ended_ns(report: &Value, target: &Target) -> Option<u64> {
+    let processes = report["processes"].as_array()?;
+    processes.iter().find(|process| process["pid"] == target.0.id())?["ended_ns"].as_u64()
+}
+
+#[test]
+fn a_target_that_is_killed_is_reported_and_its_samples_are_kept() {
+    let target = Target::python(BUSY);
+    let (ran, report) = recorded_until(&[&target], &["--duration", "600"], |_| kill(&target));
+    assert_eq!(ran.code, 3, "{}", ran.stderr);
+    let (begin, end) = (
+        "saved: FILE\nerror: the target ended after ",
+        " s\nhint: what was recorded until then is in `FILE`\n",
+    );
+    assert!(ran.stderr.starts_with(begin) && ran.stderr.ends_with(end), "{}", ran.stderr);
+    assert_eq!(report["quality"]["complete"], true);
+    assert!(ended_ns(&report, &target).is_some(), "{}", report["processes"]);
+}
+
+#[test]
+fn the_end_of_the_target_is_the_end_of_a_recording_without_duration() {
+    let target = Target::python(BUSY);
+    let (ran, report) = recorded_until(&[&target], &[], |_| kill(&target));
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, "saved: FILE\n"));
+    assert_eq!(report["quality"]["complete"], true);
+}
+
+#[test]
+fn the_end_of_one_of_two_targets_is_not_the_end() {
+    let (first, second) = (Target::python(BUSY), Target::python(BUSY));
+    let (ran, report) = recorded_until(&[&first, &second], &[], |file| {
+        kill(&first);
+        let json = || run(&["report", file.to_str().unwrap(), "--format", "json"]).stdout;
+        wait_for("the end of the first", || ended_ns(&serde_json::from_str(&json()).ok()?, &first));
+        kill(&second);
+    });
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, "saved: FILE\n"));
+    let (first, second) = (ended_ns(&report, &first).unwrap(), ended_ns(&report, &second).unwrap());
+    assert!(first < second, "{}", report["processes"]);
+}
+
+/// Nobody waits for it until it is dropped: it stays as a zombie.
+fn kill(target: &Target) {
+    assert!(Command::new("kill").args(["-s", "KILL", &target.pid()]).status().unwrap().success());
 }
 
 #[test]

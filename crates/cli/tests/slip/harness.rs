@@ -2,9 +2,14 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
+
+/// Longest wait for something that must happen. The machine may be busy with other tests.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What `slip` printed and how it ended.
 pub(crate) struct Ran {
@@ -20,11 +25,56 @@ pub(crate) fn slip() -> PathBuf {
 
 /// Runs `slip` with `arguments`.
 pub(crate) fn run(arguments: &[&str]) -> Ran {
-    let output = Command::new(slip()).args(arguments).stdin(Stdio::null()).output().unwrap();
-    Ran {
-        code: output.status.code().unwrap_or(-1),
-        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    Command::new(slip()).args(arguments).stdin(Stdio::null()).output().unwrap().into()
+}
+
+/// Waits until `found` has something.
+#[track_caller]
+pub(crate) fn wait_for<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = found() {
+            return found;
+        }
+        assert!(Instant::now() < end, "waited in vain: {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A `slip record` that runs beside the test. Killed when dropped.
+pub(crate) struct Recorder(Option<Child>);
+
+impl Recorder {
+    /// Records into `file`, without the summary.
+    pub(crate) fn start(file: &Path, arguments: &[&str]) -> Self {
+        let mut command = Command::new(slip());
+        command.args(["record", "--quiet", "--output"]).arg(file).args(arguments).stdin(Stdio::null());
+        Self(Some(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()))
+    }
+
+    /// Waits until it ends by itself.
+    pub(crate) fn ends(mut self) -> Ran {
+        wait_for("the end of the recording", || self.0.as_mut()?.try_wait().unwrap());
+        self.0.take().unwrap().wait_with_output().unwrap().into()
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+impl From<Output> for Ran {
+    fn from(output: Output) -> Self {
+        Self {
+            code: output.status.code().unwrap_or(-1),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
     }
 }
 
@@ -122,6 +172,15 @@ pub(crate) fn quality(file: &Path) -> Value {
     let ran = run(&["report", file.to_str().unwrap(), "--format", "json"]);
     assert!(ran.code == 0, "{}", ran.stderr);
     ran.json()["quality"].clone()
+}
+
+/// Samples in a recording that may still be written; 0 if there is none yet.
+pub(crate) fn quality_samples(file: &Path) -> u64 {
+    let ran = run(&["report", file.to_str().unwrap(), "--format", "json"]);
+    serde_json::from_str::<Value>(&ran.stdout)
+        .ok()
+        .and_then(|report| report["quality"]["samples"].as_u64())
+        .unwrap_or(0)
 }
 
 /// Copies a program in a process of its own: one that we wrote ourselves would be busy (`ETXTBSY`) while any other test

@@ -4,4 +4,5 @@
 mod bad_input;
 mod formats;
 mod harness;
+mod outputs;
 mod targets;

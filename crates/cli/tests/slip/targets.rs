@@ -6,7 +6,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::harness::{
-    BUSY, Target, WAITING, copy_program, frame_names, python, quality, root_or_skip, run, slip,
+    BUSY, Target, WAITING, copy_program, frame_names, python, quality, quality_samples, root_or_skip, run,
+    slip,
 };
 
 #[test]
@@ -210,14 +211,6 @@ os.execv({:?}, ['python3', '-c', 'import time\\ndef second():\\n    time.sleep(1
     assert!(recorder.wait_with_output().unwrap().status.success());
     let collapsed = run(&["report", file.to_str().unwrap(), "--format", "collapsed"]).stdout;
     assert!(collapsed.contains("first") && collapsed.contains("second"), "{collapsed}");
-}
-
-fn quality_samples(file: &Path) -> u64 {
-    let ran = run(&["report", file.to_str().unwrap(), "--format", "json"]);
-    serde_json::from_str::<serde_json::Value>(&ran.stdout)
-        .ok()
-        .and_then(|report| report["quality"]["samples"].as_u64())
-        .unwrap_or(0)
 }
 
 #[test]

@@ -15,10 +15,16 @@ pub enum FileError {
         /// The file.
         path: PathBuf,
     },
-    /// There is no such file, or no such folder to create it in.
+    /// There is no such file.
     #[error("{} does not exist", path.display())]
     NotFound {
-        /// The file or folder.
+        /// The file.
+        path: PathBuf,
+    },
+    /// There is no such folder to create a file in.
+    #[error("the folder {} does not exist", path.display())]
+    NoFolder {
+        /// The folder.
         path: PathBuf,
     },
     /// The file is something else. It has not been changed.
@@ -98,12 +104,10 @@ impl FileError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Exists { .. } => Some("choose another name with -o, or overwrite it with --force".into()),
-            Self::NotFound { path } => match path.extension() {
-                Some(extension) if extension == "slip" => {
-                    Some("recordings are in the folder where `slip record` was started".into())
-                }
-                _ => Some("create the folder first, or choose another one with -o".into()),
-            },
+            Self::NotFound { .. } => {
+                Some("recordings are in the folder where `slip record` was started".into())
+            }
+            Self::NoFolder { .. } => Some("create the folder first, or choose another one with -o".into()),
             Self::NotASlipFile { .. } => Some("recordings are written by `slip record -o NAME.slip`".into()),
             Self::Newer { .. } => {
                 Some("read it with the slip that wrote it, or with a later version than this one".into())
@@ -123,6 +127,7 @@ impl FileError {
             Self::Busy { .. } => Some(
                 "try again in a moment; a program that reads the file must not be stopped in between".into(),
             ),
+            Self::Io { action: "create", .. } => Some("choose another folder with -o".into()),
             Self::OutOfOrder { .. } | Self::Io { .. } => None,
         }
     }

@@ -75,7 +75,7 @@ impl Writer {
     /// # Errors
     ///
     /// [`FileError::Exists`] without `overwrite`; [`FileError::NotASlipFile`] if what exists is no recording;
-    /// [`FileError::Busy`] if another process is writing it; [`FileError::NotFound`] if the folder is missing;
+    /// [`FileError::Busy`] if another process is writing it; [`FileError::NoFolder`] if the folder is missing;
     /// [`FileError::Denied`], [`FileError::DiskFull`], [`FileError::Io`]. No new file is left behind.
     pub fn create(path: &Path, info: &RecordingInfo, overwrite: bool) -> Result<Self, FileError> {
         // SQLite gives a meaning of its own to names such as `:memory:`.
@@ -85,9 +85,11 @@ impl Writer {
         }
         let created = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path);
         let lock = created.map_err(|source| match source.kind() {
-            io::ErrorKind::NotFound => {
-                FileError::NotFound { path: path.parent().unwrap_or(Path::new("/")).to_owned() }
-            }
+            io::ErrorKind::NotFound => match path.parent() {
+                Some(folder) if !folder.exists() => FileError::NoFolder { path: folder.to_owned() },
+                // Folders such as /proc say this of every new file.
+                _ => FileError::Io { path: path.clone(), action: "create", source: source.into() },
+            },
             _ => FileError::from_io(&path, "create", source),
         })?;
         // Some file systems have no such locks; a reader then takes the recording for one whose writer died.
