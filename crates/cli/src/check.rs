@@ -4,9 +4,10 @@ use std::fs;
 
 use slip_record::{OutsideOptions, OutsideSampler, Sampler, Sink, TargetIssue, TargetSet};
 use slip_remote::status_value;
+use slip_report::clean;
 
 use crate::args::CheckOptions;
-use crate::failure::{self, Failure, of_issue, visible};
+use crate::failure::{self, Failure, of_issue};
 use crate::record::target_of;
 
 /// Capabilities by their bit in `CapEff`, with what they are needed for.
@@ -48,7 +49,7 @@ pub(crate) fn run(options: &CheckOptions) -> Result<(), Failure> {
     text += &format!("\nreads: {}\n", slip_record::supported());
     let named = !options.target.pid.is_empty() || options.target.fpm.is_some();
     let result = if named { check_target(options, &mut text) } else { Ok(()) };
-    crate::print(visible(&text).as_bytes())?;
+    crate::print(text.as_bytes())?;
     result
 }
 
@@ -65,12 +66,19 @@ fn check_target(options: &CheckOptions, text: &mut String) -> Result<(), Failure
                 if let Some(process) = sink.processes().last() {
                     *text += &format!(
                         "ok      {pid} {} ({:?} {})\n",
-                        process.title, process.language, process.version
+                        clean(&process.title),
+                        process.language,
+                        clean(&process.version)
                     );
                 }
             }
             Err(issue) => {
-                *text += &format!("missing {pid} {issue:?}\n");
+                let failure = of_issue(pid, &issue);
+                let (message, fix) = failure.words();
+                *text += &format!("missing {pid} {message}\n");
+                if let Some(fix) = fix {
+                    *text += &format!("        fix: {fix}\n");
+                }
                 first_issue.get_or_insert((pid, issue));
             }
         }

@@ -2,9 +2,10 @@
 
 use slip_model::{FrameKind, Interner, Mode, RequestId, Sample, StackId, State};
 use slip_record::{OutsideOptions, OutsideSampler, Sampler, Sink, TargetIssue, TargetSet};
+use slip_report::{clean, clean_json};
 
 use crate::args::DumpOptions;
-use crate::failure::{self, Failure, of_issue, visible};
+use crate::failure::{self, Failure, of_issue};
 use crate::record::target_of;
 
 /// Looks again, so often at most, while a thread's stack moves: here each thread is to be shown, none is counted.
@@ -24,7 +25,9 @@ pub(crate) fn run(options: &DumpOptions) -> Result<(), Failure> {
     let mut issues: Vec<(u32, TargetIssue)> = Vec::new();
     for pid in targets.refresh().started {
         if let Err(issue) = sampler.add(pid, 0, &mut sink) {
-            if targets.is_explicit(pid) {
+            // A worker of a pool may end at any moment; nobody asked for it by its number.
+            let has_ended = options.target.fpm.is_some() && issue == TargetIssue::NotFound;
+            if targets.is_explicit(pid) && !has_ended {
                 return Err(of_issue(pid, &issue));
             }
             issues.push((pid, issue));
@@ -85,9 +88,9 @@ fn plain(sink: &mut Sink, samples: &[Sample]) -> String {
         text += &format!(
             "process {}{container}: {} ({} {})\n",
             process.pid,
-            process.title,
+            clean(&process.title),
             language(process.language),
-            process.version
+            clean(&process.version)
         );
         for sample in samples {
             let thread = sink.threads()[sample.thread.0 as usize];
@@ -101,28 +104,28 @@ fn plain(sink: &mut Sink, samples: &[Sample]) -> String {
             text += &format!(
                 "  thread {} \"{}\"{interpreter}: {}\n",
                 thread.tid,
-                interner.text(thread.name),
+                clean(interner.text(thread.name)),
                 state_words(sample.state).join(", ")
             );
             if let Some(request) = request_of(&requests, sample.request) {
-                text += &format!(
-                    "    {} {} ({}, {:.1} MiB in use)\n",
-                    interner.text(request.method),
-                    interner.text(request.uri),
-                    interner.text(request.script),
-                    request.peak_memory_bytes as f64 / 1_048_576.0
-                );
+                let [method, uri, script] =
+                    [request.method, request.uri, request.script].map(|id| clean(interner.text(id)));
+                // PHP's command line has neither a method nor a URI.
+                let what = if uri.is_empty() { String::new() } else { format!("{method} {uri} ") };
+                let memory = request.peak_memory_bytes as f64 / 1_048_576.0;
+                text += &format!("    {what}({script}, {memory:.1} MiB in use)\n");
             }
             for frame in frames(interner, sample.stack) {
+                let (name, file) = (clean(frame.name), clean(frame.file));
                 text += &match (frame.kind, frame.line) {
-                    (FrameKind::PhpInternal | FrameKind::Marker, _) => format!("    {}\n", frame.name),
-                    (_, 0) => format!("    {} ({})\n", frame.name, frame.file),
-                    (_, line) => format!("    {} ({}:{line})\n", frame.name, frame.file),
+                    (FrameKind::PhpInternal | FrameKind::Marker, _) => format!("    {name}\n"),
+                    (_, 0) => format!("    {name} ({file})\n"),
+                    (_, line) => format!("    {name} ({file}:{line})\n"),
                 };
             }
         }
     }
-    visible(&text)
+    text
 }
 
 fn json(sink: &mut Sink, samples: &[Sample]) -> String {
@@ -172,7 +175,7 @@ fn json(sink: &mut Sink, samples: &[Sample]) -> String {
         })
         .collect();
     let document = serde_json::json!({ "schema": "slip.dump/1", "processes": processes });
-    let mut text = serde_json::to_string_pretty(&document).unwrap_or_default();
+    let mut text = clean_json(&serde_json::to_string_pretty(&document).unwrap_or_default()).into_owned();
     text.push('\n');
     text
 }

@@ -1,9 +1,11 @@
 //! One place for messages and exit codes.
 
+use std::borrow::Cow;
 use std::io;
 
 use slip_record::file::FileError;
 use slip_record::{SessionError, TargetError, TargetIssue};
+use slip_report::clean;
 
 /// Wrong use: an unknown option, a file that is no recording.
 pub(crate) const USAGE: u8 = 2;
@@ -43,6 +45,11 @@ impl Failure {
         Self::new(code, format!("{what}: {error}"))
     }
 
+    /// What the user is told, in one line, and what can be done about it.
+    pub(crate) fn words(&self) -> (Cow<'_, str>, Option<Cow<'_, str>>) {
+        (clean(&self.message), self.hint.as_deref().map(clean))
+    }
+
     /// An ending that needs no message: all was said already.
     pub(crate) fn silent(code: u8) -> Self {
         Self::new(code, "")
@@ -50,20 +57,14 @@ impl Failure {
 
     #[allow(clippy::print_stderr, reason = "this is where messages are printed")]
     pub(crate) fn say(&self) {
-        if !self.message.is_empty() {
-            eprintln!("error: {}", visible(&self.message));
+        let (message, hint) = self.words();
+        if !message.is_empty() {
+            eprintln!("error: {message}");
         }
-        if let Some(hint) = &self.hint {
-            eprintln!("hint: {}", visible(hint));
+        if let Some(hint) = hint {
+            eprintln!("hint: {hint}");
         }
     }
-}
-
-/// Text of a target may hold terminal escapes; they are shown, not sent.
-pub(crate) fn visible(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() && c != '\n' && c != '\t' { char::REPLACEMENT_CHARACTER } else { c })
-        .collect()
 }
 
 impl From<TargetError> for Failure {

@@ -14,7 +14,7 @@ use crate::failure::{self, Failure};
 pub(crate) fn run(options: &ReportOptions) -> Result<(), Failure> {
     let loaded = load(&options.file)?;
     for warning in &loaded.warnings {
-        eprintln!("warning: {}", failure::visible(warning));
+        eprintln!("warning: {}", slip_report::clean(warning));
     }
     let format = match options.format {
         FormatName::Md => Format::Markdown,

@@ -1,11 +1,13 @@
 //! JSON, schema `slip.report/1`: `docs/formats.md` and `schema/slip.report-1.schema.json` describe it.
 //!
-//! Names are as the target has them; who shows them must make them harmless.
+//! Names are as the target has them, with `\u` escapes for all that a terminal might obey; who unescapes and shows them
+//! must make them harmless again.
 
 use serde::Serialize;
 use slip_model::{Frame, FrameKind, Language, Recording, RecordingInfo, StackId};
 
 use crate::fold::MAX_DEPTH;
+use crate::text::clean_json;
 use crate::{Function, Options, ReportError, Summary, TimeSplit};
 
 #[derive(Serialize)]
@@ -224,9 +226,9 @@ pub(crate) fn render(
         requests: requests(recording, summary, options),
         quality: quality(summary),
     };
-    let mut json = serde_json::to_vec_pretty(&report)?;
-    json.push(b'\n');
-    Ok(json)
+    let mut json = clean_json(&serde_json::to_string_pretty(&report)?).into_owned();
+    json.push('\n');
+    Ok(json.into_bytes())
 }
 
 fn groups(summary: &Summary) -> Vec<Group<'_>> {

@@ -9,6 +9,27 @@ pub fn clean(text: &str) -> Cow<'_, str> {
     clean_also(text, &[])
 }
 
+/// JSON text with what [`clean`] makes harmless written as `\u` escapes, which is the same text to a program: JSON itself
+/// asks for that below U+0020 only, and terminals obey U+009B as well.
+pub fn clean_json(json: &str) -> Cow<'_, str> {
+    // Between strings JSON has line ends, and inside them it has none.
+    let escape = |character: char| is_harmful(character) && character != '\n';
+    if !json.contains(escape) {
+        return Cow::Borrowed(json);
+    }
+    let mut clean = String::with_capacity(json.len() + 64);
+    for character in json.chars() {
+        if escape(character) {
+            for unit in character.encode_utf16(&mut [0; 2]) {
+                let _ = write!(clean, "\\u{unit:04x}");
+            }
+        } else {
+            clean.push(character);
+        }
+    }
+    Cow::Owned(clean)
+}
+
 /// [`clean`], with more characters that have a meaning where the text goes.
 pub(crate) fn clean_also<'a>(text: &'a str, special: &[char]) -> Cow<'a, str> {
     let escape = |character: char| is_harmful(character) || special.contains(&character);
@@ -214,6 +235,17 @@ mod tests {
         assert_eq!(share(1, 3), "33.3 %");
         assert_eq!(share(5, 3), "100.0 %");
         assert_eq!(share(5, 0), "0.0 %");
+    }
+
+    #[test]
+    fn json_stays_the_same_to_programs() {
+        let value =
+            serde_json::json!({ "a\u{9b}": ["\u{1b}\u{7f}\u{9b}1m\n\t", "\u{202e}\u{e0041}", "Größe"] });
+        let json = serde_json::to_string_pretty(&value).unwrap();
+        let text = clean_json(&json);
+        assert!(!text.replace('\n', "").contains(is_harmful), "{text}");
+        assert!(text.contains("Größe"));
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), value);
     }
 
     proptest! {

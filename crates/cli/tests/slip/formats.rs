@@ -62,7 +62,11 @@ exec(code)
 ";
     let target = Target::python(text);
     let ran = run(&["dump", "--pid", &target.pid()]);
-    assert!(ran.stdout.contains("hostile") && !ran.stdout.contains('\x1b'), "{:?}", ran.stdout);
+    assert!(
+        ran.stdout.contains(r"hostile (\x1b]0;title\x07evil\x1b[31m.py:2)") && !ran.stdout.contains('\x1b'),
+        "{:?}",
+        ran.stdout
+    );
 }
 
 #[test]
