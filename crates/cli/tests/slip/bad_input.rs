@@ -1,16 +1,12 @@
 //! What must not work, and what is then said.
 
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
 use slip_testkit::{Launch, pythons, skip};
 
-use crate::harness::{
-    BUSY, Ran, Recorder, Target, WAITING, copy_program, python, quality_samples, root_or_skip, run, slip,
-    wait_for,
-};
+use crate::harness::{BUSY, Ran, Recorder, Target, WAITING, python, quality_samples, run, slip, wait_for};
 
 #[track_caller]
 fn fails(arguments: &[&str], code: i32, message: &str) {
@@ -74,28 +70,6 @@ fn an_unsupported_version_names_those_that_are() {
             assert_eq!((ran.code, ran.stderr.as_str()), (4, message.as_str()), "{}, {verb}", python.label);
         }
     }
-}
-
-#[test]
-fn another_users_process_says_what_to_do() {
-    if !root_or_skip("another_users_process_says_what_to_do") {
-        return;
-    }
-    let target = Target::python(WAITING);
-    // The build folder may not be open to others.
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-    let copy = folder.path().join("slip");
-    copy_program(&slip(), &copy);
-    let output = Command::new("setpriv")
-        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
-        .arg(&copy)
-        .args(["dump", "--pid", &target.pid()])
-        .output()
-        .unwrap();
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(5), "{stderr}");
-    assert!(stderr.contains("belongs to user 0") && stderr.contains("CAP_SYS_PTRACE"), "{stderr}");
 }
 
 #[test]

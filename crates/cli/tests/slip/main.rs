@@ -6,4 +6,5 @@ mod damaged_files;
 mod formats;
 mod harness;
 mod outputs;
+mod permissions;
 mod targets;

@@ -1,0 +1,90 @@
+//! Processes that may not be read: what is in the way, and what helps.
+
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use crate::harness::{Ran, Target, WAITING, copy_program, python, root_or_skip, slip};
+
+/// Runs `slip` by way of `setpriv` with these options.
+fn run_with(options: &[&str], arguments: &[&str]) -> Ran {
+    // The build folder may not be open to others.
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    let copy = folder.path().join("slip");
+    copy_program(&slip(), &copy);
+    let mut command = Command::new("setpriv");
+    command.args(options).arg(&copy).args(arguments).current_dir(folder.path());
+    let ran = Ran::from(command.output().unwrap());
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "a recording was begun");
+    ran
+}
+
+const NOBODY: [&str; 3] = ["--reuid=65534", "--regid=65534", "--clear-groups"];
+
+#[track_caller]
+fn is_denied(options: &[&str], target: &Target, reason: &str, hint: &str) {
+    let pid = target.pid();
+    for verb in ["dump", "record"] {
+        let ran = run_with(options, &[verb, "--pid", &pid]);
+        assert_eq!(ran.code, 5, "{verb}: {}", ran.stderr);
+        let expected = format!("error: not permitted to read process {pid}: {reason}\nhint: {hint}\n");
+        assert_eq!(ran.stderr, expected, "{verb}");
+    }
+    let ran = run_with(options, &["check", "--pid", &pid]);
+    assert_eq!(ran.code, 5, "check: {}", ran.stderr);
+    let expected =
+        format!("missing {pid} not permitted to read process {pid}: {reason}\n        fix: {hint}\n");
+    assert!(ran.stdout.contains(&expected), "{}", ran.stdout);
+}
+
+#[test]
+fn another_users_process() {
+    if !root_or_skip("another_users_process") {
+        return;
+    }
+    is_denied(
+        &NOBODY,
+        &Target::python(WAITING),
+        "it belongs to user 0, we run as user 65534",
+        "run as root, or give the program CAP_SYS_PTRACE: `sudo setcap cap_sys_ptrace+ep $(command -v slip)`",
+    );
+}
+
+#[test]
+fn root_without_the_capability() {
+    if !root_or_skip("root_without_the_capability") {
+        return;
+    }
+    is_denied(
+        &["--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace"],
+        &Target::python(WAITING),
+        "the kernel refuses although we are root: CAP_SYS_PTRACE is missing",
+        "in a container add the capability: `docker run --cap-add SYS_PTRACE …`",
+    );
+}
+
+#[test]
+fn a_process_of_the_same_user_that_is_not_dumpable() {
+    if !root_or_skip("a_process_of_the_same_user_that_is_not_dumpable") {
+        return;
+    }
+    let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
+    if !matches!(scope.trim(), "" | "0") {
+        slip_testkit::skip("a_process_of_the_same_user_that_is_not_dumpable", "Yama is in the way first");
+        return;
+    }
+    // As php-fpm does it with its workers unless `process.dumpable` is set: PR_SET_DUMPABLE is 4.
+    let text = format!("import ctypes\nctypes.CDLL(None).prctl(4, 0, 0, 0, 0)\n{WAITING}");
+    let as_nobody =
+        |text: &str| Target::start(Command::new("setpriv").args(NOBODY).arg(python()).args(["-c", text]));
+    is_denied(
+        &NOBODY,
+        &as_nobody(&text),
+        "it belongs to the same user but is not dumpable",
+        "run as root, or for PHP-FPM set `process.dumpable = yes` in the pool and reload it",
+    );
+    // Without that, nothing else is in the way.
+    let target = as_nobody(WAITING);
+    let ran = run_with(&NOBODY, &["dump", "--pid", &target.pid()]);
+    assert!(ran.code == 0 && ran.stdout.contains("waiting"), "{} {}", ran.stdout, ran.stderr);
+}
