@@ -7,4 +7,5 @@ mod formats;
 mod harness;
 mod outputs;
 mod permissions;
+mod pools;
 mod targets;
