@@ -53,6 +53,17 @@ fn a_dump_reads_well() {
 }
 
 #[test]
+fn a_dump_of_php_without_a_web_server_shows_the_script_alone() {
+    let Some(php) = slip_testkit::phps().into_iter().next() else { return };
+    let text = "<?php\necho \"ready\\n\";\nfgets(STDIN);\n";
+    let mut child = slip_testkit::Launch::text(&php, "waits.php", text).start().unwrap();
+    child.wait_ready().unwrap();
+    let ran = run(&["dump", "--pid", &child.pid().to_string()]);
+    let script = child.folder().join("waits.php").display().to_string();
+    assert!(ran.stdout.contains(&format!("\n    ({script}, ")), "{} {}", ran.stdout, ran.stderr);
+}
+
+#[test]
 fn terminal_escapes_of_a_target_are_shown_not_sent() {
     let text = "
 import sys
