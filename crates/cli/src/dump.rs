@@ -44,14 +44,12 @@ pub(crate) fn run(options: &DumpOptions) -> Result<(), Failure> {
     let threads = sink.threads().len();
     let text = if options.json { json(&mut sink, &samples) } else { plain(&mut sink, &samples) };
     crate::print(text.as_bytes())?;
-    if samples.len() < threads {
-        eprintln!(
-            "warning: {} threads moved too fast to be read; `--pause` holds them",
-            threads - samples.len()
-        );
-    }
     if samples.is_empty() {
-        return Err(Failure::new(failure::NO_EVIDENCE, "no stack could be read"));
+        return Err(failure::no_stack("no stack could be read", options.pause));
+    }
+    if samples.len() < threads {
+        let remedy = if options.pause { "" } else { "; if they are too fast, `--pause` stops them" };
+        eprintln!("warning: {} of {threads} threads could not be read{remedy}", threads - samples.len());
     }
     Ok(())
 }

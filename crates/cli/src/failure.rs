@@ -88,6 +88,16 @@ impl From<SessionError> for Failure {
     }
 }
 
+/// There are threads, but each stack that was read did not hold together.
+pub(crate) fn no_stack(message: &str, paused: bool) -> Failure {
+    let failure = Failure::new(NO_EVIDENCE, message);
+    if paused {
+        failure
+    } else {
+        failure.hint("if the target is too fast, `--pause` stops it while it is read")
+    }
+}
+
 /// Why a process cannot be sampled, in words.
 pub(crate) fn of_issue(pid: u32, issue: &TargetIssue) -> Failure {
     match issue {

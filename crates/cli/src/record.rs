@@ -109,6 +109,13 @@ pub(crate) fn run(options: &RecordOptions) -> Result<(), Failure> {
         if let Some((pid, issue)) = left_out.first() {
             return Err(of_issue(*pid, issue));
         }
+        let unreadable = totals.torn + totals.failed;
+        if totals.filtered == 0 && unreadable > 0 {
+            return Err(failure::no_stack(
+                &format!("no stack could be read: all of {unreadable} attempts failed"),
+                options.pause,
+            ));
+        }
         if totals.filtered == 0 {
             return Err(Failure::new(failure::NO_EVIDENCE, "no sample was taken before the target ended")
                 .hint("record for longer, or at a higher rate: `--rate 997`"));

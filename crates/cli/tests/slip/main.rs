@@ -5,6 +5,7 @@ mod bad_input;
 mod damaged_files;
 mod formats;
 mod harness;
+mod hostile;
 mod outputs;
 mod permissions;
 mod pools;
