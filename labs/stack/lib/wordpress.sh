@@ -41,12 +41,13 @@ read_secrets() {
   source "$STATE/secrets"
 }
 
-# seed.php runs as the web user, with the same php.ini as the pool, and reads the same variables.
+# run_wordpress_script SCRIPT ARGUMENT...: as the web user, with the same php.ini and variables as the pool. PHP gets the
+# script from us as standard input, because the web user cannot open it where the repository lies below /root.
 run_wordpress_script() {
   (cd "$STATE/www" && as_user "$WEB_USER" env -i PATH="$SERVICE_PATH" PHP_INI_SCAN_DIR= \
     LAB_DATABASE_SOCKET="$STATE/mariadb/mysql.sock" LAB_DATABASE_PASSWORD="$DATABASE_PASSWORD" \
     LAB_REDIS_PORT="$REDIS_PORT" LAB_ADMIN_PASSWORD="$ADMIN_PASSWORD" LAB_HTTP_PORT="$HTTP_PORT" \
-    "$PHP" -c "$STATE/conf/php.ini" -d memory_limit=512M "$@")
+    "$PHP" -c "$STATE/conf/php.ini" -d memory_limit=512M -- "${@:2}") <"$1"
 }
 
 # Prints how many posts the seed has written, 0 before.
