@@ -144,7 +144,8 @@ pub(crate) fn check_samples(recording: &Recording) -> u64 {
 pub(crate) fn child(name: &str, path: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", name, "--nocapture", "--test-threads=1"]);
-    command.env("SLIP_FILE_CHILD", path).stdin(Stdio::null());
+    // Its own "test result" line would be counted with those of the run; why it failed goes to standard error.
+    command.env("SLIP_FILE_CHILD", path).stdin(Stdio::null()).stdout(Stdio::null());
     command
 }
 
