@@ -142,7 +142,12 @@ pub(crate) fn check_samples(recording: &Recording) -> u64 {
 /// This test program again, to run only the test `name` with `SLIP_FILE_CHILD` set to `path`. Such tests do nothing
 /// without that variable.
 pub(crate) fn child(name: &str, path: &Path) -> Command {
-    let mut command = Command::new(std::env::current_exe().unwrap());
+    child_of(&std::env::current_exe().unwrap(), name, path)
+}
+
+/// Like [`child`], with a copy of this test program.
+pub(crate) fn child_of(program: &Path, name: &str, path: &Path) -> Command {
+    let mut command = Command::new(program);
     command.args(["--exact", name, "--nocapture", "--test-threads=1"]);
     // Its own "test result" line would be counted with those of the run; why it failed goes to standard error.
     command.env("SLIP_FILE_CHILD", path).stdin(Stdio::null()).stdout(Stdio::null());
