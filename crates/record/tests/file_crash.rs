@@ -98,7 +98,7 @@ fn a_full_disk_keeps_what_was_stored_and_takes_the_rest_later() {
         .status()
         .is_ok_and(|status| status.success());
     if !mounted {
-        println!("skipped: a small disk can only be mounted by root");
+        slip_testkit::skip("a small disk", "needs root to mount one");
         return;
     }
     let result = std::panic::catch_unwind(|| fill(folder.path()));

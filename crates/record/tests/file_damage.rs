@@ -277,7 +277,7 @@ fn a_transaction_that_was_cut_off_is_rolled_back() {
 fn a_folder_that_may_only_be_read_is_enough() {
     // SAFETY: takes no arguments and cannot fail.
     if unsafe { libc::geteuid() } != 0 {
-        println!("skipped: only root can become somebody else");
+        slip_testkit::skip("a reader that is somebody else", "needs root");
         return;
     }
     let folder = tempfile::tempdir().unwrap();

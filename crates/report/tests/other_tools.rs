@@ -17,7 +17,7 @@ fn go_tool_pprof_reads_the_profile() {
         .into_iter()
         .find(|go| Command::new(go).arg("version").output().is_ok_and(|output| output.status.success()));
     let Some(go) = go else {
-        println!("skipped: go is not installed");
+        slip_testkit::skip("go tool pprof", "go is not installed");
         return;
     };
     let folder = tempfile::tempdir().unwrap();
@@ -59,8 +59,9 @@ fn speedscope_files_follow_its_schema() {
     let schema =
         cache.map(|cache| cache.join("npm/node_modules/speedscope/dist/release/file-format-schema.json"));
     let Some(schema) = schema.and_then(|path| std::fs::read_to_string(path).ok()) else {
-        println!(
-            "skipped: no npm package speedscope in the cache (npm install --prefix ~/.cache/slipstream/npm speedscope)"
+        slip_testkit::skip(
+            "speedscope's schema",
+            "not in the cache (npm install --prefix ~/.cache/slipstream/npm speedscope)",
         );
         return;
     };
