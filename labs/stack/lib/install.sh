@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Verb install: Debian's packages, without letting them start services.
+# Verb install: Debian's packages, and others that the caller wants, without letting them start services.
 
 # php8.2 is named because wordpress wants "a PHP for a web server": without it apt would choose Apache's.
 # The theme is named because wordpress only recommends it, and shows white pages without one.
@@ -15,15 +15,15 @@ readonly POLICY=/usr/sbin/policy-rc.d
 readonly POLICY_MARK='# written by the Slipstream lab for the length of one installation'
 
 verb_install() {
-  (($# == 0)) || bad_usage "install takes no arguments"
-  local missing=() wants
-  wants=$(missing_packages)
+  local packages=("${PACKAGES[@]}" "$@") missing=() wants
+  [[ "${1-}" != -* ]] || bad_usage "install: unknown option $1"
+  wants=$(missing_packages "${packages[@]}")
   if [[ -z $wants ]]; then
     say "all packages of the lab are installed"
     return
   fi
   mapfile -t missing <<<"$wants"
-  [[ $EUID == 0 ]] || fail 'installing packages needs root' "sudo $0 install" 5
+  [[ $EUID == 0 ]] || fail 'installing packages needs root' "sudo $0 install${*:+ $*}" 5
   if ! plan_install "${missing[@]}" >/dev/null 2>&1; then
     say 'reading the package lists of the distribution server (apt-get update)'
     update_lists
@@ -44,7 +44,7 @@ verb_install() {
     say 'note: the packages enable their own services for the next boot; the lab does not need them:'
     say '      systemctl disable nginx php8.2-fpm redis-server mariadb'
   fi
-  wants=$(missing_packages)
+  wants=$(missing_packages "${packages[@]}")
   [[ -z $wants ]] || fail "not installed after all: ${wants//$'\n'/ }"
   say "installed in $SECONDS s"
 }
@@ -52,10 +52,10 @@ verb_install() {
 missing_packages() {
   # dpkg-query fails for packages it has never heard of, but lists the others all the same.
   # shellcheck disable=SC2016 # ${...} is dpkg's placeholder syntax
-  { dpkg-query -W -f='${db:Status-Status} ${Package}\n' "${PACKAGES[@]}" 2>/dev/null || true; } |
-    awk -v wanted="${PACKAGES[*]}" '
+  { dpkg-query -W -f='${db:Status-Status} ${Package}\n' "$@" 2>/dev/null || true; } |
+    awk -v wanted="$*" '
       $1 == "installed" { have[$2] = 1 }
-      END { n = split(wanted, name, " "); for (i = 1; i <= n; i++) if (!(name[i] in have)) print name[i] }'
+      END { n = split(wanted, name, " "); for (i = 1; i <= n; i++) if (!have[name[i]]++) print name[i] }'
 }
 
 plan_install() { apt-get install --simulate --no-install-recommends "$@"; }

@@ -5,7 +5,7 @@
 verb_up() {
   read_options "$@"
   local missing name
-  missing=$(missing_packages)
+  missing=$(missing_packages "${PACKAGES[@]}")
   [[ -z $missing ]] || fail "packages are missing: ${missing//$'\n'/ }" "$0 install"
   open_state
   lock_state
