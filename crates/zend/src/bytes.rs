@@ -148,6 +148,10 @@ impl Hasher for AddrHasher {
         self.write_u64(u64::from(number));
     }
 
+    fn write_usize(&mut self, number: usize) {
+        self.write_u64(number as u64);
+    }
+
     fn write_u64(&mut self, number: u64) {
         let product = u128::from(number ^ self.hash ^ self.key) * u128::from(self.key);
         // Both halves: the low one alone would leave the low bits of aligned addresses as they are.
