@@ -256,7 +256,8 @@ impl CodeCache {
         let (Some(mut name_text), Some(mut file_text)) =
             (Text::parse(object, name, name_head), Text::parse(object, file, file_head))
         else {
-            return Ok(None);
+            // A code object, but its name or path is no text.
+            return Err(ReadError::Unmapped { addr: name, len: head_lens[0] });
         };
         name_text.follow(memory)?;
         file_text.follow(memory)?;

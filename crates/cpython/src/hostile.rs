@@ -144,6 +144,15 @@ fn names_that_are_no_text_are_replaced() {
 }
 
 #[test]
+fn a_function_whose_name_is_no_string_is_shown_as_unreadable() {
+    let mut target = Target::new();
+    // An object of another kind: the state of a string does not fit any.
+    let text = target.at(target.code, target.offsets.code.qualname);
+    target.image.insert(text.offset(target.offsets.object.str_state as u64), &[0xff; 4]);
+    assert_eq!(target.leaf().0, "[unreadable]");
+}
+
+#[test]
 fn what_is_no_code_object_is_no_frame() {
     let mut target = Target::new();
     let ob_type = target.at(target.code, target.offsets.object.ob_type);

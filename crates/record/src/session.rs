@@ -177,8 +177,12 @@ impl<'a> Session<'a> {
                 next_refresh_ns = now_ns + REFRESH_INTERVAL_NS;
                 self.refresh(now_ns);
             }
-            self.sampler.sample(now_ns, &mut self.sink);
+            let gone = self.sampler.sample(now_ns, &mut self.sink);
             self.sink.totals.ticks_taken += 1;
+            if !gone.is_empty() || !self.targets.is_settled() {
+                // Others take their place at once.
+                next_refresh_ns = now_ns;
+            }
             if self.sampler.pids().is_empty() && self.nothing_more_can_come() {
                 break Ending::TargetsGone;
             }

@@ -109,7 +109,7 @@ pub struct TargetSet {
     /// Processes of the target, with their start time: a pid that comes back is another process.
     known: BTreeMap<u32, u64>,
     /// The master's children, if it was clear to which pool each belongs: as long as these are the same, so is the pool.
-    children: Vec<u32>,
+    children: Option<Vec<u32>>,
 }
 
 /// What has changed since the last look.
@@ -145,7 +145,7 @@ impl TargetSet {
                 }
             },
         };
-        Ok(Self { target, roots, known: BTreeMap::new(), children: Vec::new() })
+        Ok(Self { target, roots, known: BTreeMap::new(), children: None })
     }
 
     /// Whether processes may still come: a pool whose master runs, a tree whose root runs.
@@ -161,18 +161,23 @@ impl TargetSet {
         matches!(self.target, Target::Pids(_) | Target::Fpm { .. }) || self.roots == [pid] && !self.may_grow()
     }
 
+    /// Whether it is clear which processes belong to the target: a worker that was just forked does not say so yet.
+    pub fn is_settled(&self) -> bool {
+        self.children.is_some() || !matches!(self.target, Target::Fpm { .. })
+    }
+
     /// Looks for processes that came and went.
     pub fn refresh(&mut self) -> Change {
         if matches!(self.target, Target::Fpm { .. })
             && let Some(master) = self.roots.first()
         {
             let children = children_of(*master);
-            if !children.is_empty() && children == self.children {
+            if self.children.as_ref() == Some(&children) {
                 return Change::default();
             }
             // A worker that was just forked is not called one yet.
             let settled = children.iter().all(|child| is_fpm_worker(*child));
-            self.children = if settled { children } else { Vec::new() };
+            self.children = settled.then_some(children);
         }
         let present: Vec<u32> = match &self.target {
             Target::Pids(_) => self.roots.clone(),

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -32,6 +32,9 @@ const WANTED: [&str; 11] = [
     "module_registry",
     "zend_flf_functions",
 ];
+
+/// Largest table of symbols that is read: 2.8 million of them, a hundred times those of a debug build of CPython.
+const MAX_TABLE_BYTES: u64 = 64 << 20;
 
 /// Sections that interpreters are found by.
 const WANTED_SECTIONS: [&str; 1] = [".PyRuntime"];
@@ -66,7 +69,8 @@ pub(crate) fn read_facts(paths: &[PathBuf], inode: u64) -> Option<Arc<ElfFacts>>
     static CACHE: OnceLock<Mutex<HashMap<FileKey, Arc<ElfFacts>>>> = OnceLock::new();
     let cache = CACHE.get_or_init(Mutex::default);
     for path in paths {
-        let Ok(file) = File::open(path) else { continue };
+        // A target may put a pipe in the place of its file: opening that would wait for ever.
+        let Ok(file) = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path) else { continue };
         let Ok(meta) = file.metadata() else { continue };
         if !meta.is_file() || (inode != 0 && meta.ino() != inode) {
             continue;
@@ -117,6 +121,10 @@ pub(crate) fn parse<'data, R: ReadRef<'data>>(data: R) -> Option<ElfFacts> {
     // The dynamic table is what a stripped distribution build still has; a full one adds nothing that we look for,
     // except in programs that are linked without exporting (`-rdynamic`) anything.
     for kind in [elf::SHT_DYNSYM, elf::SHT_SYMTAB] {
+        let mut tables = sections.iter().filter(|section| section.sh_type(endian) == kind);
+        if tables.any(|section| section.sh_size(endian) > MAX_TABLE_BYTES) {
+            continue;
+        }
         let Ok(table) = sections.symbols(endian, data, kind) else { continue };
         for symbol in table.iter() {
             if symbol.st_value(endian) == 0 {
@@ -129,4 +137,19 @@ pub(crate) fn parse<'data, R: ReadRef<'data>>(data: R) -> Option<ElfFacts> {
         }
     }
     Some(facts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pipe_in_the_place_of_a_file_is_not_waited_for() {
+        let path = std::env::temp_dir().join(format!("slip-remote-pipe.{}", std::process::id()));
+        let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
+        assert!(made.success());
+        let facts = read_facts(std::slice::from_ref(&path), 0);
+        std::fs::remove_file(&path).unwrap();
+        assert!(facts.is_none());
+    }
 }

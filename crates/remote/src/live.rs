@@ -266,7 +266,7 @@ fn denied(pid: u32, comm: String) -> OpenError {
     // SAFETY: `geteuid` has no preconditions and cannot fail.
     let own_uid = unsafe { libc::geteuid() };
     let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
-    let (reason, hint) = if target_uid.is_some_and(|uid| uid != own_uid) {
+    let (reason, hint) = if own_uid != 0 && target_uid.is_some_and(|uid| uid != own_uid) {
         (
             format!("it belongs to user {}, we run as user {own_uid}", target_uid.unwrap_or_default()),
             "run as root, or give the program CAP_SYS_PTRACE: `sudo setcap cap_sys_ptrace+ep $(command -v slip)`"

@@ -16,7 +16,7 @@ use slip_model::Interner;
 use slip_remote::{ImageRecorder, LiveProcess};
 use slip_zend::{CodeCache, Engine, PhpReading, SampleOptions};
 
-const THEMES: [&str; 9] = [
+const THEMES: [&str; 10] = [
     "functions",
     "methods",
     "closures",
@@ -26,6 +26,7 @@ const THEMES: [&str; 9] = [
     "generators",
     "yield_from",
     "fibers_and_generators",
+    "frameless",
 ];
 
 /// Where the programs run, so that the paths in the images do not depend on the machine.
