@@ -6,6 +6,15 @@ PREFIX ?= /usr/local
 SLIP_CACHE ?= $(HOME)/.cache/slipstream
 export SLIP_CACHE
 
+# `sudo` leaves out where rustup puts a user's Rust.
+ifneq ($(SUDO_USER),)
+user_home := $(shell getent passwd '$(SUDO_USER)' | cut -d: -f6)
+ifneq ($(wildcard $(user_home)/.cargo/bin/cargo),)
+export PATH := $(PATH):$(user_home)/.cargo/bin
+export RUSTUP_HOME ?= $(user_home)/.rustup
+endif
+endif
+
 .PHONY: help
 help: ## list the verbs
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

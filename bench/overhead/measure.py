@@ -97,7 +97,7 @@ def main():
     parser.add_argument("--workers", required=True)
     parser.add_argument("--url", required=True)
     parser.add_argument("--pairs", type=int, default=300)
-    parser.add_argument("--requests", type=int, default=48)
+    parser.add_argument("--requests", type=int, default=96)
     parser.add_argument("--own-seconds", type=int, default=60)
     options = parser.parse_args()
     workers = [int(pid) for pid in options.workers.split()]

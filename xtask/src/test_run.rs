@@ -60,7 +60,7 @@ pub(crate) fn run() -> Result<()> {
     counts.skipped += reasons.len() as u64;
     say("");
     for reason in &reasons {
-        say(&format!("skipped: {reason}"));
+        say(&format!("skipped: {}", reason.strip_prefix("SKIP ").unwrap_or(reason)));
     }
     for failure in &counts.failures {
         say(&format!("failed: {failure}"));

@@ -143,7 +143,7 @@ fn paths_that_alternate_are_not_mixed() {
         );
         let about = format!("{}: {wrong} of {stacks} are mixed, {in_a} in a, {in_b} in b", python.label);
         assert!(stacks > 500, "{about}");
-        // `examples/flutter.rs` measures this exactly: less than 0.1 % on an idle machine.
+        // `examples/python_flutter.rs` measures this exactly: less than 0.1 % on an idle machine.
         assert!(wrong * 100 <= stacks, "{about}");
         assert!(in_a > stacks / 50 && in_b > stacks / 50, "{about}");
     }

@@ -67,7 +67,8 @@ impl CodeCache {
         Owners { shared, private }
     }
 
-    /// Notes how often the opcache of a process has started anew, and forgets what was known if that was since the last time.
+    /// Notes how often the opcache of a process has started anew, and forgets what was known if that was since the last
+    /// time.
     pub(crate) fn note_restarts(&mut self, owners: &Owners, restarts: Restarts) {
         let Some((_, owner)) = owners.shared else { return };
         let cache = self.caches.iter_mut().find(|cache| cache.1 == owner);

@@ -13,7 +13,7 @@
 //! before 8.4 the engine remembers the place of one exception only: if another comes up while destructors run for the
 //! first one, the line of the first is lost (PHP shows one of another function; we show 0).
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use slip_model::{Frame, FrameKind, Interner, StackId, StringId};
@@ -53,7 +53,7 @@ pub(crate) fn layout(offsets: &Offsets) -> FrameLayout {
 }
 
 /// One frame as it lies in memory.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Raw {
     addr: RemoteAddr,
     func: CodeAddr,
@@ -61,6 +61,11 @@ struct Raw {
     return_value: RemoteAddr,
     /// Called by the engine or a function of an extension, not by code.
     top: bool,
+    /// `This`: the object or the class that the call is for.
+    this: RemoteAddr,
+    prev: RemoteAddr,
+    /// On the chain, which the frame of a generator that waits is not.
+    linked: bool,
 }
 
 /// What matters of the executor's globals beside the frames themselves.
@@ -291,7 +296,7 @@ impl Frames {
             if self.buffers.raw.len() >= MAX_FRAMES {
                 return Ok(Some(true));
             }
-            let raw = self.raw(*addr, bytes);
+            let raw = self.raw(*addr, bytes, true);
             match self.waiting_generator(*addr, bytes) {
                 // No other frame lacks a function: this is not one any more.
                 None if raw.func.addr.is_null() => return Ok(None),
@@ -312,7 +317,7 @@ impl Frames {
         Ok(Some(false))
     }
 
-    fn raw(&self, addr: RemoteAddr, bytes: &[u8]) -> Raw {
+    fn raw(&self, addr: RemoteAddr, bytes: &[u8], linked: bool) -> Raw {
         let table = &self.offsets.execute_data;
         Raw {
             addr,
@@ -320,6 +325,9 @@ impl Frames {
             opline: addr_at(bytes, table.opline),
             return_value: addr_at(bytes, table.return_value),
             top: u32_at(bytes, table.this + self.offsets.zval.type_info) & table.zend_call_top != 0,
+            this: addr_at(bytes, table.this),
+            prev: addr_at(bytes, table.prev_execute_data),
+            linked,
         }
     }
 
@@ -386,7 +394,7 @@ impl Frames {
                     }
                 }
             }
-            let raw = self.raw(frame, &copy);
+            let raw = self.raw(frame, &copy, false);
             if raw.func.addr.is_null() {
                 return Ok(false);
             }
@@ -412,39 +420,45 @@ impl Frames {
         self.buffers.batch.read(memory)
     }
 
-    /// Functions are read after the frames, and some may have gone meanwhile, their frames with them. Looks whether the
-    /// frames of all that look as if they had gone are still on the chain.
+    /// Functions are read after the frames. Those that come and go within a request may have gone meanwhile, and others may
+    /// lie in their place. Looks whether the calls of such functions still go on, and those around them.
     fn doubtful_frames<M: Memory + ?Sized>(
-        &self,
+        &mut self,
         memory: &M,
         functions: &Functions,
         executor: Executor,
     ) -> Result<Doubt, ReadError> {
-        let mut doubtful: HashSet<(RemoteAddr, RemoteAddr)> = HashSet::new();
-        for (raw, wanted) in self.buffers.raw.iter().zip(&self.buffers.wanted) {
-            if self.is_doubtful(functions, wanted) {
-                doubtful.insert((raw.addr, raw.func.addr));
-            }
-        }
-        if doubtful.is_empty() {
-            return Ok(Doubt::None);
-        }
-        let mut bytes = vec![0; layout(self.offsets).len];
-        let mut pointer = [0; 8];
-        if !read(memory, executor.current_execute_data, &mut pointer)? {
-            return Ok(Doubt::Gone);
-        }
-        let mut at = addr_at(&pointer, 0);
+        let doubtful = self.buffers.wanted.iter().position(|wanted| self.is_doubtful(functions, wanted));
+        let Some(doubtful) = doubtful else { return Ok(Doubt::None) };
+        let raw = &self.buffers.raw;
+        // A generator that waits is not linked; the one that runs for it is.
+        let Some(first) = (0..=doubtful).rev().find(|at| raw[*at].linked) else { return Ok(Doubt::Gone) };
+        let len = layout(self.offsets).len;
+        let batch = &mut self.buffers.batch;
+        batch.clear();
+        let current = batch.push(executor.current_execute_data, 8);
+        let parts: Vec<usize> = raw.iter().map(|raw| batch.push(raw.addr, len)).collect();
+        batch.read(memory)?;
+        let (batch, raw) = (&self.buffers.batch, &self.buffers.raw);
+        let now = |at: usize| batch.get(parts[at]).map(|bytes| self.raw(raw[at].addr, bytes, raw[at].linked));
+        let mut addr = batch.get(current).map_or(RemoteAddr::NULL, |bytes| addr_at(bytes, 0));
+        let mut bytes = vec![0; len];
         // Calls made meanwhile come first.
-        for _ in 0..self.buffers.raw.len() + MAX_NEW_FRAMES {
-            if at.is_null() || !read(memory, at, &mut bytes)? {
+        for _ in 0..raw.len() + MAX_NEW_FRAMES {
+            if addr == raw[first].addr {
+                let goes_on = (first..raw.len()).all(|at| {
+                    now(at).is_some_and(|now| {
+                        let as_then = Raw { opline: now.opline, ..raw[at] };
+                        // Who calls has not moved; who was called may have.
+                        now == as_then && (at <= doubtful || now.opline == raw[at].opline)
+                    })
+                });
+                return Ok(if goes_on { Doubt::Remain } else { Doubt::Gone });
+            }
+            if addr.is_null() || !read(memory, addr, &mut bytes)? {
                 break;
             }
-            doubtful.remove(&(at, addr_at(&bytes, self.offsets.execute_data.func)));
-            if doubtful.is_empty() {
-                return Ok(Doubt::Remain);
-            }
-            at = addr_at(&bytes, self.offsets.execute_data.prev_execute_data);
+            addr = addr_at(&bytes, self.offsets.execute_data.prev_execute_data);
         }
         Ok(Doubt::Gone)
     }

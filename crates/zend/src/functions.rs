@@ -7,14 +7,19 @@
 //! | lives | which | believed |
 //! |---|---|---|
 //! | [`Lifetime::Persistent`] | functions of extensions; functions in opcache's memory | until opcache starts anew |
-//! | [`Lifetime::SharedCode`] | a copy in request memory (closure, included file) of code in opcache's memory | as above, if the frame's opline lies in that code |
+//! | [`Lifetime::SharedCode`] | a copy in request memory (included file, closure without a class) of code in opcache's memory | as above, if the frame's opline lies in that code |
+//! | [`Lifetime::Bound`] | the same of a closure that is bound to a class | never: the same code may be bound to another class next |
 //! | [`Lifetime::Request`] | functions and methods declared in request memory: freed at its end, never before | while the request is proven to be the same |
 //! | [`Lifetime::Volatile`] | all else: closures, included files and `eval` without opcache, trampolines | never: read again for each sample |
 //!
 //! And always: the frame's opline, where it is known to be exact, lies within the function's code. Reading again is one
-//! batch: the function's header and its texts are compared with the last time. The proof ([`Proof`]) is a value that the engine sets anew for each
-//! request; it was copied together with the frames, and is read once more behind whatever is read later. Without a
-//! proof (PHP 8.2 without opcache, before the script has used `$_SERVER`) everything in request memory is volatile.
+//! batch: the function's header and its texts are compared with the last time. The proof ([`Proof`]) is a value that the
+//! engine sets anew for each request; it was copied together with the frames, and is read once more behind whatever is
+//! read later. Without a proof (PHP 8.2 without opcache, before the script has used `$_SERVER`) everything in request
+//! memory is volatile.
+//!
+//! The same function of another process is a guess that saves reading it bit by bit: its header and texts are compared
+//! with what lies there in one batch, as when reading again. Shared code (`code.rs`) is read once for all processes.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -72,6 +77,7 @@ pub(crate) struct Moment {
 enum Lifetime {
     Persistent,
     SharedCode,
+    Bound,
     Request,
     Volatile,
 }
@@ -176,17 +182,18 @@ impl Function {
             _ if self.kind == Kind::Unreadable => false,
             Lifetime::Persistent => true,
             Lifetime::SharedCode => !opline.is_null() && within(offsets, self, opline),
-            Lifetime::Request | Lifetime::Volatile => false,
+            Lifetime::Bound | Lifetime::Request | Lifetime::Volatile => false,
         }
     }
 
-    /// Whether what was read may be what lies there after the function has gone.
+    /// Whether what was read may be what lies there after the function has gone. What is read anew in each sample always
+    /// may.
     pub(crate) fn is_doubtful(&self, offsets: &Offsets, wanted: &Wanted) -> bool {
         let elsewhere = !within(offsets, self, wanted.opline);
         let new = self.first_round == self.round;
         match self.lifetime {
             _ if self.kind == Kind::Unreadable => true,
-            Lifetime::Volatile => new || (wanted.exact && elsewhere),
+            Lifetime::Volatile | Lifetime::Bound => true,
             Lifetime::SharedCode => new && elsewhere,
             Lifetime::Request | Lifetime::Persistent => false,
         }
@@ -443,11 +450,12 @@ impl Functions {
         let Some(known) = known.filter(|known| {
             known.header == load.header
                 && !known.is_expected
+                && matches!(known.lifetime, Lifetime::SharedCode | Lifetime::Bound)
                 && known.texts.iter().all(|(addr, _)| is_shared(*addr))
         }) else {
             return false;
         };
-        let mut function = known.elsewhere(Lifetime::SharedCode, (self.round, self.call));
+        let mut function = known.elsewhere(known.lifetime, (self.round, self.call));
         function.is_expected = false;
         function.proof = moment.proof.value;
         self.insert(load.func, function);
@@ -564,13 +572,11 @@ impl Functions {
                     continue;
                 }
             }
-            let lasts = matches!(function.lifetime, Lifetime::Persistent | Lifetime::SharedCode);
-            if lasts && !moment.owners.is_shared(func) {
+            if function.lifetime == Lifetime::Persistent && !moment.owners.is_shared(func) {
                 self.by_addr.insert(func.addr, func);
             }
-            let code = moment.owners.place(function.header.opcodes);
-            if lasts && moment.owners.is_shared(code) {
-                self.by_code.insert(code, func);
+            if matches!(function.lifetime, Lifetime::SharedCode | Lifetime::Bound) {
+                self.by_code.insert(moment.owners.place(function.header.opcodes), func);
             }
             self.insert(func, function);
         }
@@ -615,7 +621,12 @@ impl Functions {
             } else if is_shared(load.func) || (internal && !load.in_chunk) {
                 Lifetime::Persistent
             } else if user && is_shared(moment.owners.place(header.opcodes)) {
-                Lifetime::SharedCode
+                match header.fn_flags & comes_and_goes != 0 {
+                    _ if kind == Kind::Code || header.scope.is_null() => Lifetime::SharedCode,
+                    true => Lifetime::Bound,
+                    // A method of a class that is linked anew in each request.
+                    false => Lifetime::Request,
+                }
             } else if named && header.fn_flags & comes_and_goes == 0 {
                 Lifetime::Request
             } else {
@@ -669,7 +680,7 @@ fn is_fresh(entry: &Function, want: &Wanted, moment: &Moment) -> bool {
             let same_request = moment.proof.value.is_some() && entry.proof == moment.proof.value;
             same_request && (inside || !want.exact)
         }
-        Lifetime::Volatile => false,
+        Lifetime::Bound | Lifetime::Volatile => false,
     }
 }
 

@@ -118,8 +118,8 @@ impl Places {
     }
 
     /// Ranges of the executor's globals, of the server interface's, of the heap if it is known, and of opcache's count of
-    /// restarts; before them what proves the request, which is among them once more. We may lose the CPU between two ranges for long enough that
-    /// the next request is copied from then on.
+    /// restarts; before them what proves the request, which is among them once more. We may lose the CPU between two
+    /// ranges for long enough that the next request is copied from then on.
     pub(crate) fn ranges(&self, out: &mut Vec<Range>) {
         let (start, end) = self.executor_span();
         out.push(Range::new(self.proof_place(), PROOF_BYTES));

@@ -105,7 +105,8 @@ impl SingleCopy {
         }
     }
 
-    /// Copies the frames and the anchor, its first range before them and the others after, in one system call; `current` is where the address of the innermost frame lies.
+    /// Copies the frames and the anchor, its first range before them and the others after, in one system call; `current`
+    /// is where the address of the innermost frame lies.
     ///
     /// False if nothing is expected, or it is not mapped any more.
     pub(crate) fn take<M: Memory + ?Sized>(

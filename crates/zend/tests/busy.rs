@@ -11,8 +11,8 @@ use slip_model::Outcome;
 use slip_remote::LiveProcess;
 use slip_testkit::{Launch, phps};
 
-/// Names of the innermost frames of `count` samples of a program that runs until it is killed.
-fn innermost(text: &str, count: usize) -> Vec<(String, Vec<(String, String)>)> {
+/// Names of the three innermost frames of `count` samples of a program that runs until it is killed.
+fn innermost(text: &str, count: usize) -> Vec<(String, Vec<[String; 3]>)> {
     let phps = phps();
     assert!(!phps.is_empty(), "no PHP on this machine");
     let mut all = Vec::new();
@@ -30,9 +30,10 @@ fn innermost(text: &str, count: usize) -> Vec<(String, Vec<(String, String)>)> {
             std::thread::sleep(Duration::from_micros(700));
             watch.sample(&target);
             if watch.reading.stack.outcome != Outcome::Torn {
-                let name =
-                    |at: usize| watch.frames().get(at).map(|frame| frame.name.clone()).unwrap_or_default();
-                seen.push((name(0), name(1)));
+                let frames = watch.frames();
+                seen.push(
+                    [0, 1, 2].map(|at| frames.get(at).map(|frame| frame.name.clone()).unwrap_or_default()),
+                );
             }
         }
         all.push((php.label.clone(), seen));
@@ -53,7 +54,7 @@ $text = str_repeat('ab', 50000);
 while (true) replaces($text);
 ";
     for (php, seen) in innermost(text, 400) {
-        let in_it = seen.iter().filter(|names| **names == ("str_replace".into(), "replaces".into())).count();
+        let in_it = seen.iter().filter(|names| names[..2] == ["str_replace", "replaces"]).count();
         assert!(in_it > 300, "{php}: {in_it} of {}", seen.len());
     }
 }
@@ -71,7 +72,40 @@ echo \"ready\\n\";
 while (true) loops('abab');
 ";
     for (php, seen) in innermost(text, 400) {
-        let in_loop = seen.iter().filter(|names| names.0 == "loops").count();
+        let in_loop = seen.iter().filter(|names| names[0] == "loops").count();
         assert!(in_loop > 380, "{php}: {in_loop} of {}", seen.len());
+    }
+}
+
+#[test]
+fn a_closure_is_of_the_class_that_it_is_bound_to_now() {
+    // Both lie at the same address, one after the other, and have the same code.
+    let text = "<?php
+class A {}
+class B {}
+function in_a(Closure $f): void { $f(); }
+function in_b(Closure $f): void { $f(); }
+echo \"ready\\n\";
+$f = function (): void { usleep(200); };
+while (true) {
+    $bound = Closure::bind($f, null, A::class);
+    in_a($bound);
+    unset($bound);
+    $bound = Closure::bind($f, null, B::class);
+    in_b($bound);
+    unset($bound);
+}
+";
+    for (php, seen) in innermost(text, 400) {
+        let mut both = [0; 2];
+        for names in &seen {
+            for (class, caller, count) in [("A::{closure", "in_a", 0), ("B::{closure", "in_b", 1)] {
+                if names[1].contains("{closure") && names[2] == caller {
+                    assert!(names[1].starts_with(class), "{php}: {names:?}");
+                    both[count] += 1;
+                }
+            }
+        }
+        assert!(both.iter().all(|count| *count > 50), "{php}: {both:?}");
     }
 }

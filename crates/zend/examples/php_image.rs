@@ -1,6 +1,6 @@
 //! Records the memory images that `tests/images.rs` replays.
 //!
-//! `cargo run -p slip-zend --example record_image` starts the fixture programs below on the PHPs of this machine, reads
+//! `cargo run -p slip-zend --example php_image` starts the fixture programs below on the PHPs of this machine, reads
 //! each once and writes what was touched to `fixtures/images/zend-<version>-<theme>.json`, and the frames that the
 //! program itself says it has to `zend-<version>-<theme>.frames.json`. Images of versions that are not here stay as they
 //! are. Record again when the reader needs bytes that an image lacks; a version's images need not be recorded again

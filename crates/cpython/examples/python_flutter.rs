@@ -1,6 +1,6 @@
 //! Measures whether what is read of a target that never stands still is true.
 //!
-//! `cargo run --release -p slip-cpython --example flutter -- [--rate HZ] [--seconds S] [--version 3.13] [--path plain]`
+//! `cargo run --release -p slip-cpython --example python_flutter -- [--rate HZ] [--seconds S] [--version 3.13] [--path plain]`
 //!
 //! `fixtures/programs/python/flutter.py` goes to and fro between two paths and measures how long it is in each. For
 //! each interpreter and kind of path, one line is printed with the target running and one with the target stopped for

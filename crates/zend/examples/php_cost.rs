@@ -1,4 +1,4 @@
-//! What one sample costs, by depth of the stack: `cargo run --release -p slip-zend --example cost`.
+//! What one sample costs, by depth of the stack: `cargo run --release -p slip-zend --example php_cost`.
 //!
 //! The target is at rest and we sample without a pause, so caches are warm: this is the price of the reading itself. At
 //! 1 kHz the same sample costs several times as much, because we wake up cold (see `flutter`).

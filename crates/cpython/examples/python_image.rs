@@ -1,6 +1,6 @@
 //! Records memory images of fixture programs, for tests that run without an interpreter.
 //!
-//! `cargo run -p slip-cpython --example record_image` writes `fixtures/images/cpython-VERSION-THEME.json` for each
+//! `cargo run -p slip-cpython --example python_image` writes `fixtures/images/cpython-VERSION-THEME.json` for each
 //! interpreter found; see `fixtures/images/README.md`.
 
 #![allow(clippy::print_stdout, reason = "says what it has written")]

@@ -1,7 +1,7 @@
 //! Does the reader invent stacks, and is it biased? Samples a program that changes its stack every 50 ns between two call
 //! paths and knows how much time it spent in each.
 //!
-//! `cargo run --release -p slip-zend --example flutter [SECONDS [RATE_HZ...]]` runs it on every PHP of this machine, with
+//! `cargo run --release -p slip-zend --example php_flutter [SECONDS [RATE_HZ...]]` runs it on every PHP of this machine, with
 //! innermost calls of growing length (`round us` is the time of one pass through both paths). `truth` is what the
 //! program itself measured; a share that differs by much more than `error` (two standard deviations) is a bias.
 //! `impossible` counts stacks whose frames cannot have called each other, or not at that line; they are printed to

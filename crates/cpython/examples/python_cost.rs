@@ -1,6 +1,6 @@
 //! Measures what one sample costs, for each interpreter and some fixture programs that stand still.
 //!
-//! `cargo run --release -p slip-cpython --example cost`: microseconds per sample, the median of 200 groups of 20.
+//! `cargo run --release -p slip-cpython --example python_cost`: microseconds per sample, the median of 200 groups of 20.
 
 #![allow(clippy::print_stdout, reason = "prints a table")]
 
