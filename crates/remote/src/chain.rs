@@ -79,10 +79,14 @@ impl FrameLayout {
     }
 
     fn same(&self, frame: (&[u8], &[u8]), innermost: bool) -> bool {
-        let equal = |part: &ops::Range<usize>| frame.0[part.clone()] == frame.1[part.clone()];
-        self.identity.iter().all(equal)
-            && (innermost || equal(&self.instruction))
+        let instruction = self.instruction.clone();
+        self.is_of_one_function(frame)
+            && (innermost || frame.0[instruction.clone()] == frame.1[instruction])
             && self.caller(frame).is_some()
+    }
+
+    fn is_of_one_function(&self, frame: (&[u8], &[u8])) -> bool {
+        self.identity.iter().all(|part| frame.0[part.clone()] == frame.1[part.clone()])
     }
 }
 
@@ -510,11 +514,16 @@ fn settle<M: Memory + ?Sized>(
         return false;
     }
     for at in (0..=moved).rev() {
-        let (Some((piece, (_, callee))), Some((caller_piece, (_, caller)))) =
-            (find(addrs[at]), find(addrs[at + 1]))
+        let (Some((piece, called)), Some((caller_piece, calling))) = (find(addrs[at]), find(addrs[at + 1]))
         else {
             return false;
         };
+        // Another function has taken the caller's place, and what stands above it is as before: it may be left over from
+        // the one that was there, while the new one waits for a callee that has no frame.
+        if layout.is_of_one_function(called) && !layout.is_of_one_function(calling) {
+            return false;
+        }
+        let ((_, callee), (_, caller)) = (called, calling);
         match anchor.calling(&|addr, buf| memory.read(addr, buf).is_ok(), caller, callee) {
             Calling::Yes if piece == caller_piece => {}
             // Pieces are copied one after the other: a caller elsewhere must have stood still all the while.
