@@ -542,8 +542,9 @@ impl Frames {
     /// Whether everything that is no function was none in an earlier sample either: it is shown then.
     fn unreadable_for_long(&self, functions: &Functions) -> bool {
         self.buffers.wanted.iter().all(|wanted| {
-            let function = functions.get(wanted.func);
-            function.is_some_and(Function::is_unreadable_for_long) || !self.is_doubtful(functions, wanted)
+            functions.get(wanted.func).is_some_and(|function| {
+                function.is_unreadable_for_long() || function.is_readable(self.offsets, wanted)
+            })
         })
     }
 
