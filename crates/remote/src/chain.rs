@@ -273,10 +273,13 @@ impl ChainReader {
         };
         let outcome = if torn == 0 {
             Outcome::Clean
-        } else if settle(&self.layout, &[&self.look], memory, anchor, head, &mut self.addrs) {
-            Outcome::Repaired
         } else {
-            return self.read_torn_part(memory, anchor, torn, chain);
+            match settle(&self.layout, &[&self.look], memory, anchor, head, &mut self.addrs) {
+                Settled::Whole => Outcome::Repaired,
+                Settled::Unclear => return self.read_torn_part(memory, anchor, torn, chain),
+                // It goes on in the same way, so that the repair would be taken in by the same picture.
+                Settled::LeftOver => return Ok(Outcome::Torn),
+            }
         };
         let (len, look) = (self.layout.len, &self.look);
         chain.bytes.clear();
@@ -384,7 +387,7 @@ impl ChainReader {
         let whole = matches!(walked.end, End::Whole | End::Truncated);
         if !known
             || !((whole && walked.torn == 0)
-                || settle(layout, &[repair, look], memory, anchor, head, &mut addrs))
+                || settle(layout, &[repair, look], memory, anchor, head, &mut addrs) == Settled::Whole)
         {
             self.predict(head);
             return Ok(Outcome::Torn);
@@ -485,9 +488,20 @@ fn walk<'a>(
     Walked { end: End::Whole, torn }
 }
 
+/// What the frames of one copy say of themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Settled {
+    /// They belong together.
+    Whole,
+    /// They do not, or do not say.
+    Unclear,
+    /// They seem to, but what is above a caller may be left over from another one that was in its place.
+    LeftOver,
+}
+
 /// Follows the chain through the second copy alone, and lets the frames say which of them belong together.
 ///
-/// `looks` are searched in this order. True if `addrs` is now a chain that was.
+/// `looks` are searched in this order. `addrs` is only a chain that was if they say [`Settled::Whole`].
 fn settle<M: Memory + ?Sized>(
     layout: &FrameLayout,
     looks: &[&Look],
@@ -495,7 +509,7 @@ fn settle<M: Memory + ?Sized>(
     anchor: &dyn Anchor,
     head: Head,
     addrs: &mut Vec<RemoteAddr>,
-) -> bool {
+) -> Settled {
     let find = |addr: RemoteAddr| {
         looks.iter().enumerate().find_map(|(nth, look)| {
             let frame = look.frame(addr, layout.len)?;
@@ -504,24 +518,26 @@ fn settle<M: Memory + ?Sized>(
     };
     let after = |addr: RemoteAddr| find(addr).map(|(_, (_, frame))| (frame, frame));
     if !matches!(walk(layout, head.current, addrs, after).end, End::Whole | End::Truncated) {
-        return false;
+        return Settled::Unclear;
     }
     let stands =
         |addr: RemoteAddr, innermost| find(addr).is_some_and(|(_, frame)| layout.same(frame, innermost));
-    let Some(moved) = (0..addrs.len()).rev().find(|at| !stands(addrs[*at], *at == 0)) else { return true };
+    let Some(moved) = (0..addrs.len()).rev().find(|at| !stands(addrs[*at], *at == 0)) else {
+        return Settled::Whole;
+    };
     if moved + 1 >= addrs.len() {
         // The outermost frame never changes: this is not the stack but something that was left over or is being built.
-        return false;
+        return Settled::Unclear;
     }
     for at in (0..=moved).rev() {
         let (Some((piece, called)), Some((caller_piece, calling))) = (find(addrs[at]), find(addrs[at + 1]))
         else {
-            return false;
+            return Settled::Unclear;
         };
         // Another function has taken the caller's place, and what stands above it is as before: it may be left over from
         // the one that was there, while the new one waits for a callee that has no frame.
         if layout.is_of_one_function(called) && !layout.is_of_one_function(calling) {
-            return false;
+            return Settled::LeftOver;
         }
         let ((_, callee), (_, caller)) = (called, calling);
         match anchor.calling(&|addr, buf| memory.read(addr, buf).is_ok(), caller, callee) {
@@ -530,12 +546,12 @@ fn settle<M: Memory + ?Sized>(
             Calling::Yes if stands(addrs[at + 1], false) => {}
             Calling::No => {
                 addrs.drain(..=at);
-                return true;
+                return Settled::Whole;
             }
-            Calling::Yes | Calling::Unknown => return false,
+            Calling::Yes | Calling::Unknown => return Settled::Unclear,
         }
     }
-    true
+    Settled::Whole
 }
 
 /// The pieces of memory that hold the frames, with `slack` bytes after the innermost one as far as `limit` allows.
