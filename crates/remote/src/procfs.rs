@@ -232,6 +232,9 @@ fn tick() -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
     use super::*;
 
     #[test]
@@ -266,21 +269,32 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_runs_all_the_time_never_rests() {
-        let mut child = std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
-        let mut reader = ActivityReader::open(child.id(), child.id()).unwrap();
-        let mut seen = String::new();
+    fn a_thread_that_is_said_to_rest_has_not_run() {
+        let (count, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        let (tell, told) = std::sync::mpsc::channel();
+        let (counts, stops) = (Arc::clone(&count), Arc::clone(&stop));
+        let thread = std::thread::spawn(move || {
+            // `PID/task/TID`
+            tell.send(fs::read_link("/proc/thread-self").unwrap()).unwrap();
+            while !stops.load(Ordering::Relaxed) {
+                counts.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let link = told.recv().unwrap();
+        let tid: u32 = link.file_name().unwrap().to_str().unwrap().parse().unwrap();
+        let mut reader = ActivityReader::open(std::process::id(), tid).unwrap();
         for _ in 0..30 {
             reader.read();
-            let rests = reader.is_resting();
-            let run = fs::read_to_string(format!("/proc/{}/schedstat", child.id())).unwrap();
-            // On a busy machine it may wait for a CPU; then it has not run.
-            assert!(!rests || run == seen || seen.is_empty(), "{run} {seen}");
-            seen = run;
+            reader.is_resting();
+            let before = count.load(Ordering::Relaxed);
+            // The interval that is asked about.
             std::thread::sleep(3 * tick().unwrap_or(Duration::from_millis(4)));
+            let after = count.load(Ordering::Relaxed);
+            // On a busy machine it may have waited for a CPU all the while.
+            assert!(!reader.is_resting() || before == after, "it ran from {before} to {after}");
         }
-        child.kill().unwrap();
-        child.wait().unwrap();
+        stop.store(true, Ordering::Relaxed);
+        thread.join().unwrap();
     }
 
     #[test]
