@@ -23,7 +23,7 @@ use crate::bytes::{Batch, ByAddr, addr_at, u8_at, u32_at};
 use crate::code::{CodeAddr, CodeCache, Owners};
 use crate::functions::{Function, Functions, Kind, Moment, Opline, Proof, Wanted};
 use crate::offsets::Offsets;
-use crate::paths::{LastPath, Look, Node};
+use crate::paths::{LastPrivate, Look, Node, PathKey, Paths};
 
 /// Most generators that one `yield from` delegates through before we call it a loop.
 const MAX_DELEGATION: usize = 4_096;
@@ -103,7 +103,7 @@ pub(crate) struct Frames {
     /// Which of them is which.
     predicted: ByAddr<usize>,
     pub(crate) buffers: Buffers,
-    last: LastPath,
+    last: LastPrivate,
     texts: Option<Texts>,
 }
 
@@ -113,6 +113,7 @@ pub(crate) struct Buffers {
     batch: Batch,
     raw: Vec<Raw>,
     wanted: Vec<Wanted>,
+    keys: Vec<PathKey>,
 }
 
 /// Names that are not the target's.
@@ -157,7 +158,7 @@ impl Frames {
             delegations: Vec::new(),
             predicted: ByAddr::default(),
             buffers: Buffers::default(),
-            last: LastPath::default(),
+            last: LastPrivate::default(),
             texts: None,
         }
     }
@@ -185,20 +186,8 @@ impl Frames {
         }
         // Generators are not called by their neighbours.
         let is_plain = !truncated && self.delegations.is_empty();
-        let mut node = Node::default();
-        let mut unknown = self.buffers.raw.len();
-        self.last.begin(&code.paths);
-        while is_plain && unknown > 0 {
-            let look = self.look(unknown - 1);
-            if let Some(next) = self.last.next(&look) {
-                node = next;
-            } else {
-                let Some(next) = code.paths.next(&self.owners, node, &look) else { break };
-                self.last.add(&look, next);
-                node = next;
-            }
-            unknown -= 1;
-        }
+        let (known, mut node) = if is_plain { self.known_frames(&code.paths) } else { (0, Node::root()) };
+        let unknown = self.buffers.raw.len() - known;
         if unknown > 0 {
             let moment = Moment {
                 offsets: self.offsets,
@@ -211,10 +200,26 @@ impl Frames {
             }
             for at in (0..unknown).rev() {
                 node = self.name_frame(memory, interner, code, (node, at), executor, texts, is_plain)?;
-                self.last.add(&self.look(at), node);
             }
         }
         Ok(Some(Stack { id: node.stack, truncated, script: node.script }))
+    }
+
+    /// How many frames, counted from the outermost, were named before, and where they led.
+    fn known_frames(&mut self, paths: &Paths) -> (usize, Node) {
+        let mut keys = std::mem::take(&mut self.buffers.keys);
+        keys.clear();
+        self.last.begin(paths);
+        let mut key = PathKey::default();
+        for at in (0..self.buffers.raw.len()).rev() {
+            let look = self.look(at);
+            let Some(next) = paths.key(&self.owners, &mut self.last, key, &look) else { break };
+            key = next;
+            keys.push(key);
+        }
+        let known = (1..=keys.len()).rev().find_map(|known| Some((known, paths.find(keys[known - 1])?)));
+        self.buffers.keys = keys;
+        known.unwrap_or((0, Node::root()))
     }
 
     /// Makes sure that the functions of the innermost `unknown` frames are known, and that these frames can have called

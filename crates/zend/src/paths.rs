@@ -1,13 +1,16 @@
 //! Stacks that were named before.
 //!
 //! Samples of one application share most of their frames. Once frames have been named and found to fit their callers
-//! (`Frames::build`), the same frames with the same callers need no second look: they are a path in a tree, from the
-//! outermost frame inwards, and each node knows the number of its stack. A step names all that the outcome depends on:
-//! the function, the instruction that its frame stands at, and the caller's variable that gets its result.
+//! (`Frames::build`), the same frames with the same callers need no second look. What such a path of frames, from the
+//! outermost inwards, has led to is kept under its [`PathKey`], a hash of all that the outcome depends on: of each frame
+//! the function, the instruction that it stands at, and its caller's variable that gets its result. Keys need no look at
+//! what is known, so the whole stack is asked for first, then the one without its innermost frame, and so on. Nearly
+//! always the first or second is known: two or three cache misses in place of as many for each frame.
 //!
 //! Only functions that last are kept ([`Function::lasts`]).
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher, Hasher};
 
 use slip_model::{StackId, StringId};
 use slip_remote::RemoteAddr;
@@ -16,8 +19,8 @@ use crate::bytes::AddrHash;
 use crate::code::{CodeAddr, Owner, Owners};
 use crate::functions::{Function, Kind};
 
-/// Most steps that are remembered; then all are forgotten. About 64 bytes each.
-const MAX_STEPS: usize = 262_144;
+/// Most paths that are remembered; then all are forgotten. About 20 bytes each.
+const MAX_PATHS: usize = 262_144;
 
 /// Most places of private functions that are remembered, and most functions; then all are forgotten.
 const MAX_PLACES: usize = 262_144;
@@ -37,30 +40,14 @@ pub(crate) struct Look {
     pub(crate) innermost: bool,
 }
 
-/// Number of a node; 0 is the root.
+/// Stands for a path of frames. Two paths have the same key with a probability of 2^-64, and the hash is another one in each
+/// recording: with as many paths as are kept, one new path in 2^46 is taken for another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-struct NodeNo(u32);
+pub(crate) struct PathKey(u64);
 
 /// Stands for all functions that are shown in the same way, in whichever process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct FunctionNo(u32);
-
-/// From a caller to its callee.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Step {
-    opline: RemoteAddr,
-    result: u64,
-    code: Code,
-    parent: NodeNo,
-    top: bool,
-    innermost: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Code {
-    Shared(CodeAddr),
-    Private(FunctionNo),
-}
+struct FunctionNo(u64);
 
 /// What a function is known by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -73,10 +60,11 @@ struct Identity {
     opcodes: CodeAddr,
 }
 
-/// Where a path has led so far.
+/// Where a path has led.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Node {
-    number: NodeNo,
+    /// `None` if nothing that follows is to be remembered.
+    key: Option<PathKey>,
     pub(crate) stack: StackId,
     /// File of the outermost frame.
     pub(crate) script: StringId,
@@ -85,83 +73,104 @@ pub(crate) struct Node {
 /// All paths.
 #[derive(Debug, Default)]
 pub(crate) struct Paths {
-    steps: HashMap<Step, Node, AddrHash>,
-    last: u32,
+    known: HashMap<PathKey, (StackId, StringId), KeyHash>,
+    hash: AddrHash,
     /// Internal functions, by address alone: their frames have no instruction, and what lies in its place is left over.
     internal: HashMap<CodeAddr, FunctionNo, AddrHash>,
     /// Functions whose code is shared but which are not, by address and the instruction that the frame stands at:
     /// included files lie at the same addresses one after the other.
     private: HashMap<(CodeAddr, RemoteAddr), FunctionNo, AddrHash>,
     numbers: HashMap<Identity, FunctionNo, AddrHash>,
+    /// Numbers are not used again, for there may be keys that were made with them.
+    last_number: u64,
     /// How often everything was forgotten.
     generation: u64,
 }
 
-/// The last stack of one process, from the outermost frame: the next one nearly always begins like it.
+/// The private functions of the last stack of one process, from the outermost frame: the next one nearly always begins
+/// like it.
 #[derive(Debug, Default)]
-pub(crate) struct LastPath {
-    steps: Vec<(Look, Node)>,
+pub(crate) struct LastPrivate {
+    frames: Vec<(CodeAddr, RemoteAddr, Code)>,
     /// How many of them the stack at hand has as well.
     same: usize,
     generation: u64,
 }
 
-impl LastPath {
+/// What stands for a function in a key, and whether its frames have an instruction.
+#[derive(Clone, Copy, Debug)]
+struct Code {
+    number: u64,
+    owner: Owner,
+    has_code: bool,
+}
+
+impl LastPrivate {
     /// Begins a stack.
     pub(crate) fn begin(&mut self, paths: &Paths) {
         self.same = 0;
         if self.generation != paths.generation {
-            self.steps.clear();
+            self.frames.clear();
             self.generation = paths.generation;
         }
     }
 
-    /// The node of the next frame, if all frames so far are those of the last stack.
-    pub(crate) fn next(&mut self, look: &Look) -> Option<Node> {
-        let (known, node) = self.steps.get(self.same)?;
-        if known != look {
-            self.steps.truncate(self.same);
-            return None;
+    /// What stands for the next private function of the stack.
+    fn next(&mut self, paths: &Paths, look: &Look) -> Option<Code> {
+        if let Some((func, opline, code)) = self.frames.get(self.same) {
+            if *func == look.func && (*opline == look.opline || !code.has_code) {
+                self.same += 1;
+                return Some(*code);
+            }
+            self.frames.truncate(self.same);
         }
+        let internal = paths.internal.get(&look.func).map(|number| (*number, false));
+        let (number, has_code) =
+            internal.or_else(|| Some((*paths.private.get(&(look.func, look.opline))?, true)))?;
+        let code = Code { number: number.0, owner: Owner::default(), has_code };
+        self.frames.push((look.func, look.opline, code));
         self.same += 1;
-        Some(*node)
-    }
-
-    /// Notes where the next frame has led, if that is to be found again.
-    pub(crate) fn add(&mut self, look: &Look, node: Node) {
-        if self.same == self.steps.len() && !node.is_aside() {
-            self.steps.push((*look, node));
-            self.same += 1;
-        }
+        Some(code)
     }
 }
 
 impl Node {
     /// A stack off the paths: nothing that follows is remembered.
     pub(crate) fn aside(stack: StackId, script: StringId) -> Self {
-        Self { number: NodeNo::ASIDE, stack, script }
+        Self { key: None, stack, script }
+    }
+
+    /// No frame yet.
+    pub(crate) fn root() -> Self {
+        Self { key: Some(PathKey::default()), ..Self::default() }
     }
 
     pub(crate) fn is_aside(self) -> bool {
-        self.number == NodeNo::ASIDE
+        self.key.is_none()
     }
 }
 
-impl NodeNo {
-    const ASIDE: Self = Self(u32::MAX);
-}
-
 impl Paths {
-    /// The node that a frame leads to, if the same step was taken before.
-    pub(crate) fn next(&self, owners: &Owners, from: Node, look: &Look) -> Option<Node> {
-        let (code, has_code) = if owners.is_shared(look.func) {
-            (Code::Shared(look.func), true)
-        } else if let Some(number) = self.internal.get(&look.func) {
-            (Code::Private(*number), false)
+    /// The key of a path that goes on with one more frame; `None` if its function was never seen.
+    pub(crate) fn key(
+        &self,
+        owners: &Owners,
+        last: &mut LastPrivate,
+        from: PathKey,
+        look: &Look,
+    ) -> Option<PathKey> {
+        let code = if owners.is_shared(look.func) {
+            Code { number: look.func.addr.0, owner: look.func.owner, has_code: true }
         } else {
-            (Code::Private(*self.private.get(&(look.func, look.opline))?), true)
+            last.next(self, look)?
         };
-        self.steps.get(&step(from, code, look, has_code)).copied()
+        Some(self.next_key(from, code, look))
+    }
+
+    /// Where a path has led; `None` if it was never taken.
+    pub(crate) fn find(&self, key: PathKey) -> Option<Node> {
+        let (stack, script) = *self.known.get(&key)?;
+        Some(Node { key: Some(key), stack, script })
     }
 
     /// Remembers where a frame leads to.
@@ -172,12 +181,13 @@ impl Paths {
         look: &Look,
         function: &Function,
     ) -> Node {
+        let Some(from) = from.key else { return Node::aside(to.0, to.1) };
         let places = self.internal.len() + self.private.len();
-        if self.steps.len() >= MAX_STEPS || places.max(self.numbers.len()) >= MAX_PLACES {
+        if self.known.len() >= MAX_PATHS || places.max(self.numbers.len()) >= MAX_PLACES {
             self.clear();
         }
         let code = if owners.is_shared(look.func) {
-            Code::Shared(look.func)
+            Code { number: look.func.addr.0, owner: look.func.owner, has_code: true }
         } else {
             let identity = Identity {
                 kind: function.kind,
@@ -187,19 +197,29 @@ impl Paths {
                 called: function.called,
                 opcodes: owners.place(function.opcodes()),
             };
-            let next = FunctionNo(u32::try_from(self.numbers.len()).unwrap_or(u32::MAX));
-            let number = *self.numbers.entry(identity).or_insert(next);
-            if function.kind == Kind::Internal {
-                self.internal.insert(look.func, number);
-            } else {
+            let number = *self.numbers.entry(identity).or_insert_with(|| {
+                self.last_number += 1;
+                FunctionNo(self.last_number)
+            });
+            let has_code = function.kind != Kind::Internal;
+            if has_code {
                 self.private.insert((look.func, look.opline), number);
+            } else {
+                self.internal.insert(look.func, number);
             }
-            Code::Private(number)
+            Code { number: number.0, owner: Owner::default(), has_code }
         };
-        self.last += 1;
-        let node = Node { number: NodeNo(self.last), stack: to.0, script: to.1 };
-        let has_code = owners.is_shared(look.func) || function.kind != Kind::Internal;
-        *self.steps.entry(step(from, code, look, has_code)).or_insert(node)
+        let key = self.next_key(from, code, look);
+        self.known.insert(key, to);
+        Node { key: Some(key), stack: to.0, script: to.1 }
+    }
+
+    fn next_key(&self, from: PathKey, code: Code, look: &Look) -> PathKey {
+        // Only code returns into a variable of its caller.
+        let result = look.result.filter(|_| code.has_code && !look.top).unwrap_or(NO_RESULT);
+        let opline = if code.has_code { look.opline } else { RemoteAddr::NULL };
+        let flags = u64::from(look.top) << 1 | u64::from(look.innermost);
+        PathKey(self.hash.hash_one((from, opline, result, code.number, code.owner, flags)))
     }
 
     /// Forgets a process that has ended.
@@ -208,9 +228,9 @@ impl Paths {
         self.private.retain(|(func, _), _| func.owner != owner);
     }
 
-    /// Forgets everything. Nodes get new numbers, so that no way leads on from those that somebody still holds.
+    /// Forgets everything.
     pub(crate) fn clear(&mut self) {
-        self.steps.clear();
+        self.known.clear();
         self.numbers.clear();
         self.internal.clear();
         self.private.clear();
@@ -218,55 +238,87 @@ impl Paths {
     }
 }
 
-/// The step that a frame is.
-fn step(from: Node, code: Code, look: &Look, has_code: bool) -> Step {
-    Step {
-        opline: if has_code { look.opline } else { RemoteAddr::NULL },
-        // Only code returns into a variable of its caller.
-        result: look.result.filter(|_| has_code && !look.top).unwrap_or(NO_RESULT),
-        code,
-        parent: from.number,
-        top: look.top,
-        innermost: look.innermost,
+/// Keys are hashes already.
+#[derive(Clone, Debug, Default)]
+struct KeyHash;
+
+impl BuildHasher for KeyHash {
+    type Hasher = KeyHasher;
+
+    fn build_hasher(&self) -> KeyHasher {
+        KeyHasher(0)
+    }
+}
+
+/// See [`KeyHash`].
+#[derive(Debug)]
+struct KeyHasher(u64);
+
+impl Hasher for KeyHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = number;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::code::CodeCache;
 
-    fn look(func: u64) -> Look {
-        let func = CodeAddr { addr: RemoteAddr(func), ..CodeAddr::default() };
-        Look { func, opline: RemoteAddr(8), result: None, top: false, innermost: false }
+    fn look_of(owners: &Owners, func: u64, opline: u64) -> Look {
+        let func = owners.place(RemoteAddr(func));
+        Look { func, opline: RemoteAddr(opline), result: Some(80), top: false, innermost: false }
     }
 
-    fn node(number: u32) -> Node {
-        Node { number: NodeNo(number), stack: StackId(number), ..Node::default() }
+    /// The key of a path through private functions that are known.
+    fn key_of(paths: &Paths, owners: &Owners, last: &mut LastPrivate, looks: &[Look]) -> Option<PathKey> {
+        last.begin(paths);
+        looks.iter().try_fold(PathKey::default(), |key, look| paths.key(owners, last, key, look))
     }
 
     #[test]
-    fn the_last_path_is_followed_as_far_as_it_is_the_same() {
+    fn a_path_is_known_by_all_of_its_frames() {
+        let owners = CodeCache::default().enter(None);
+        let look = |func, opline| look_of(&owners, func, opline);
         let mut paths = Paths::default();
-        let mut last = LastPath::default();
-        last.begin(&paths);
-        for number in 1..4 {
-            assert_eq!(last.next(&look(number.into())), None);
-            last.add(&look(number.into()), node(number));
+        let mut last = LastPrivate::default();
+        let numbers = [(1, 8), (2, 8), (3, 16)];
+        for (number, (func, opline)) in (1..).zip(numbers) {
+            paths.private.insert((look(func, opline).func, RemoteAddr(opline)), FunctionNo(number));
         }
-        // The same, then shorter, then another after the first, and nothing off the paths.
-        last.begin(&paths);
-        assert_eq!([1, 2, 3].map(|func| last.next(&look(func))), [1, 2, 3].map(|number| Some(node(number))));
-        assert_eq!(last.next(&look(4)), None);
-        last.begin(&paths);
-        assert_eq!(last.next(&look(1)), Some(node(1)));
-        assert_eq!(last.next(&look(9)), None);
-        last.add(&look(9), node(9));
-        last.add(&look(10), Node::aside(StackId(5), StringId(0)));
-        last.begin(&paths);
-        assert_eq!([1, 9].map(|func| last.next(&look(func))), [Some(node(1)), Some(node(9))]);
-        assert_eq!(last.next(&look(10)), None);
+        paths.internal.insert(look(9, 0).func, FunctionNo(9));
+        let stacks = [
+            vec![look(1, 8)],
+            vec![look(1, 8), look(2, 8)],
+            vec![look(1, 8), look(3, 16)],
+            vec![look(2, 8), look(1, 8)],
+            vec![Look { top: true, ..look(1, 8) }, look(2, 8)],
+            vec![look(1, 8), Look { innermost: true, ..look(2, 8) }],
+            vec![look(1, 8), Look { result: None, ..look(2, 8) }],
+            vec![look(1, 8), look(9, 8), look(2, 8)],
+        ];
+        let keys: Vec<PathKey> =
+            stacks.iter().map(|stack| key_of(&paths, &owners, &mut last, stack).unwrap()).collect();
+        for (at, key) in keys.iter().enumerate() {
+            assert!(!keys[..at].contains(key));
+            assert_eq!(key_of(&paths, &owners, &mut last, &stacks[at]), Some(*key));
+        }
+        // What lies in the place of an internal function's instruction and result is left over.
+        let other = [look(1, 8), Look { result: Some(96), ..look(9, 24) }, look(2, 8)];
+        assert_eq!(key_of(&paths, &owners, &mut last, &other), Some(keys[7]));
+        // Nobody has seen this one.
+        assert_eq!(key_of(&paths, &owners, &mut last, &[look(1, 8), look(2, 24)]), None);
         paths.clear();
-        last.begin(&paths);
-        assert_eq!(last.next(&look(1)), None);
+        assert_eq!(key_of(&paths, &owners, &mut last, &stacks[0]), None);
     }
 }
