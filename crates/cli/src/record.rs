@@ -56,6 +56,7 @@ pub(crate) fn target_of(options: &TargetOptions, started: Option<u32>) -> Result
 /// Records.
 #[allow(clippy::print_stderr, reason = "what is said to the user besides data")]
 pub(crate) fn run(options: &RecordOptions) -> Result<(), Failure> {
+    slip_record::use_huge_pages();
     let path = options.output.clone().unwrap_or_else(default_name);
     if options.command.is_empty() {
         target_of(&options.target, None)?;

@@ -4,6 +4,7 @@
 //! an output format and never prints.
 
 pub mod file;
+mod heap;
 mod launch;
 mod outside;
 mod sampler;
@@ -12,6 +13,7 @@ mod session;
 mod sink;
 mod target;
 
+pub use heap::use_huge_pages;
 pub use launch::{Launched, launch};
 pub use outside::{Options as OutsideOptions, OutsideSampler};
 pub use sampler::{Sampler, TargetIssue};
