@@ -76,12 +76,16 @@ impl Batch {
 
     /// Reads all parts, in one system call unless some are unreadable.
     pub(crate) fn read<M: Memory + ?Sized>(&mut self, memory: &M) -> Result<(), ReadError> {
-        self.bytes.resize(self.len, 0);
+        // It never becomes shorter, so that nothing is filled with zeros time and again.
+        if self.bytes.len() < self.len {
+            self.bytes.resize(self.len, 0);
+        }
+        let bytes = &mut self.bytes[..self.len];
         self.readable.clear();
         self.readable.resize(self.ranges.len(), false);
         let (mut next, mut holes) = (0, 0);
         while next < self.ranges.len() && holes < MAX_HOLES {
-            let done = memory.read_ranges(&self.ranges[next..], &mut self.bytes[self.starts[next]..])?;
+            let done = memory.read_ranges(&self.ranges[next..], &mut bytes[self.starts[next]..])?;
             let end = next.saturating_add(done).min(self.ranges.len());
             self.readable[next..end].fill(true);
             next = end + 1;

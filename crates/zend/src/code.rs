@@ -17,9 +17,9 @@ use crate::{frames, single_copy};
 /// What a sample is taken with.
 #[derive(Debug, Default)]
 pub(crate) struct Buffers {
-    pub(crate) copy: single_copy::Buffers,
-    pub(crate) chain: Chain,
-    pub(crate) frames: frames::Buffers,
+    pub(crate) copy: Box<single_copy::Buffers>,
+    pub(crate) chain: Box<Chain>,
+    pub(crate) frames: Box<frames::Buffers>,
 }
 
 /// How often an opcache has started anew, by reason: no memory, no room in its table, asked to.
@@ -43,7 +43,8 @@ pub struct CodeCache {
     pub(crate) functions: Functions,
     pub(crate) calls: Calls,
     pub(crate) paths: Paths,
-    /// Lent to the process that is being sampled: what is used all the time stays in the CPU's cache.
+    /// Lent to the process that is being sampled: what is used all the time stays in the CPU's cache. Boxed, because what is
+    /// exchanged for it lies in memory that has left the cache.
     pub(crate) buffers: Buffers,
     /// Each opcache, whose memory it owns, and how often it has started anew.
     caches: Vec<(SharedObject, Owner, Restarts)>,

@@ -45,11 +45,16 @@ pub(crate) fn layout(offsets: &Offsets) -> FrameLayout {
     let table = &offsets.execute_data;
     let func = table.func..table.func + 8;
     FrameLayout {
-        len: table.prev_execute_data + 8,
+        len: frame_len(offsets),
         previous: table.prev_execute_data,
         identity: vec![func],
         instruction: table.opline..table.opline + 8,
     }
+}
+
+/// Bytes of a frame that are copied.
+fn frame_len(offsets: &Offsets) -> usize {
+    offsets.execute_data.prev_execute_data + 8
 }
 
 /// One frame as it lies in memory.
@@ -102,7 +107,7 @@ pub(crate) struct Frames {
     delegations: Vec<Delegation>,
     /// Which of them is which.
     predicted: ByAddr<usize>,
-    pub(crate) buffers: Buffers,
+    pub(crate) buffers: Box<Buffers>,
     last: LastPrivate,
     texts: Option<Texts>,
 }
@@ -157,7 +162,7 @@ impl Frames {
             frameless_functions: HashMap::new(),
             delegations: Vec::new(),
             predicted: ByAddr::default(),
-            buffers: Buffers::default(),
+            buffers: Box::default(),
             last: LastPrivate::default(),
             texts: None,
         }
@@ -292,12 +297,11 @@ impl Frames {
     /// The frames of the chain, placeholders replaced. `None` if a generator has moved on or what was copied is no frame;
     /// else whether frames were left out.
     fn collect<M: Memory + ?Sized>(&mut self, memory: &M, chain: &Chain) -> Result<Option<bool>, ReadError> {
-        let layout = layout(self.offsets);
         self.buffers.raw.clear();
         self.predicted.clear();
         let mut seen = Vec::new();
         let mut prefetched = false;
-        for (addr, bytes) in chain.addrs.iter().zip(chain.bytes.chunks(layout.len)) {
+        for (addr, bytes) in chain.addrs.iter().zip(chain.bytes.chunks(frame_len(self.offsets))) {
             if self.buffers.raw.len() >= MAX_FRAMES {
                 return Ok(Some(true));
             }
@@ -362,7 +366,7 @@ impl Frames {
         seen: &mut Vec<Delegation>,
     ) -> Result<bool, ReadError> {
         let table = &self.offsets.generator;
-        let len = layout(self.offsets).len;
+        let len = frame_len(self.offsets);
         let mut waiting = Vec::new();
         let mut generator = leaf;
         for _ in 0..MAX_DELEGATION {
@@ -414,7 +418,7 @@ impl Frames {
         let table = &self.offsets.generator;
         let from = table.execute_data.min(table.node_parent);
         let node_len = table.execute_data.max(table.node_parent) + 8 - from;
-        let len = layout(self.offsets).len;
+        let len = frame_len(self.offsets);
         self.buffers.batch.clear();
         self.predicted.clear();
         for (at, (generator, frame)) in self.delegations.iter().enumerate() {
@@ -438,7 +442,7 @@ impl Frames {
         let raw = &self.buffers.raw;
         // A generator that waits is not linked; the one that runs for it is.
         let Some(first) = (0..=doubtful).rev().find(|at| raw[*at].linked) else { return Ok(Doubt::Gone) };
-        let len = layout(self.offsets).len;
+        let len = frame_len(self.offsets);
         let batch = &mut self.buffers.batch;
         batch.clear();
         let current = batch.push(executor.current_execute_data, 8);

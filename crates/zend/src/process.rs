@@ -5,13 +5,15 @@ use std::time::{Duration, Instant};
 
 use slip_model::{Gil, Interner, Outcome, RequestFacts, StackId, StackReading, StringId};
 use slip_remote::{
-    Anchor, Calling, Chain, ChainReader, Head, Memory, Range, ReadError, RemoteAddr, SharedRange, Symbols,
+    Anchor, Calling, Chain, ChainReader, FrameLayout, Head, Memory, Range, ReadError, RemoteAddr,
+    SharedRange, Symbols,
 };
 
 use crate::bytes::{addr_at, u32_at};
 use crate::code::{Buffers, CodeCache, Owners};
 use crate::detect::{AttachError, Version, detect};
 use crate::frames::{Executor, Frames, Seen, Stack, layout};
+use crate::functions::Proof;
 use crate::offsets::{self, ANY, OPCACHE, Offsets, Opcache};
 use crate::request::{Globals, Places, Sapi, Tracker};
 use crate::single_copy::{Found, SingleCopy};
@@ -93,13 +95,14 @@ pub struct Engine {
     sapi: Sapi,
     offsets: &'static Offsets,
     anchor: GlobalsAnchor,
+    layout: FrameLayout,
     reader: ChainReader,
-    chain: Chain,
+    chain: Box<Chain>,
     single: SingleCopy,
     owners: Arc<Owners>,
     frames: Frames,
     tracker: Tracker,
-    /// Where the globals lie, and what they were when texts had been read.
+    /// Where it can be seen whether the request goes on, and what was there when texts had been read.
     ranges: Vec<Range>,
     globals_now: Vec<u8>,
     /// The stack segment that did not lead to the heap, so that it is not asked again.
@@ -195,8 +198,9 @@ impl Engine {
             sapi,
             offsets,
             anchor: GlobalsAnchor { offsets, places },
+            layout: layout(offsets),
             reader: ChainReader::new(layout(offsets)),
-            chain: Chain::default(),
+            chain: Box::default(),
             single: SingleCopy::default(),
             frames: Frames::new(offsets, Arc::clone(&owners), frameless),
             owners,
@@ -286,14 +290,14 @@ impl Engine {
             return Ok(());
         }
         self.ranges.clear();
-        self.anchor.ranges(&mut self.ranges);
+        self.anchor.places.later_ranges(proof, &globals, &mut self.ranges);
         let (keep_query, after) = (options.keep_query, &self.ranges);
         out.request =
             self.tracker.update(memory, interner, &globals, proof, keep_query, stack.script, after)?;
         if out.request.is_none() {
             out.phase = Phase::Idle;
         } else if (self.tracker.has_read() || proof.value.is_none())
-            && !(self.is_still_in(memory, &globals)?
+            && !(self.is_still_in(memory, &globals, proof)?
                 && (proof.value.is_some() || at.elapsed() < MAX_UNPROVEN))
         {
             // What was read after the frames, names or facts, may belong to the next request.
@@ -321,7 +325,6 @@ impl Engine {
     ) -> Result<Copied, ReadError> {
         let field = self.offsets.executor_globals.current_execute_data as u64;
         let current = self.anchor.places.executor_globals.offset(field);
-        let layout = layout(self.offsets);
         let mut outcome = Outcome::Clean;
         for _ in 0..MAX_COPIES {
             let at = Instant::now();
@@ -334,7 +337,7 @@ impl Engine {
                 if after && !self.single.has_changed() {
                     break;
                 }
-                match self.single.follow(after, &layout, &mut self.chain) {
+                match self.single.follow(after, &self.layout, &mut self.chain) {
                     Found::Elsewhere(frame) => lacks = Some(frame),
                     Found::Unproven => unproven = true,
                     Found::Chain => {
@@ -346,7 +349,7 @@ impl Engine {
             }
             match lacks {
                 // A stack that has grown is copied once more: the first copy was not of it.
-                Some(frame) if self.single.reach(frame, &layout) => {}
+                Some(frame) if self.single.reach(frame, &self.layout) => {}
                 None if !unproven && outcome == Outcome::Clean => outcome = Outcome::Repaired,
                 _ => break,
             }
@@ -400,13 +403,18 @@ impl Engine {
             return Ok(None);
         };
         if let Some(head) = self.anchor.decode(&self.chain.anchor) {
-            self.single.predict(&self.chain, &layout(self.offsets), head.limit);
+            self.single.predict(&self.chain, &self.layout, head.limit);
         }
         Ok(Some((globals, stack)))
     }
 
     /// Whether the request whose globals were copied goes on.
-    fn is_still_in<M: Memory + ?Sized>(&mut self, memory: &M, globals: &Globals) -> Result<bool, ReadError> {
+    fn is_still_in<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        globals: &Globals,
+        proof: Proof,
+    ) -> Result<bool, ReadError> {
         if self.sapi.one_script {
             return Ok(true);
         }
@@ -419,9 +427,9 @@ impl Engine {
                 return Ok(false);
             }
         }
-        let continues = self.anchor.places.globals(&bytes).continues(globals, self.sapi);
+        let goes_on = self.anchor.places.goes_on(&bytes, proof, globals, self.sapi);
         self.globals_now = bytes;
-        Ok(continues)
+        Ok(goes_on)
     }
 
     /// Finds request memory, once there is some.

@@ -133,6 +133,30 @@ impl Places {
         }
     }
 
+    /// Ranges that tell later whether the request in which `globals` were copied goes on: as few as are needed.
+    pub(crate) fn later_ranges(&self, proof: Proof, globals: &Globals, out: &mut Vec<Range>) {
+        if proof.value.is_some() && globals.sapi_started {
+            out.push(Range::new(self.sapi_globals, self.sapi_len()));
+            // Last, so that what was read before it is of the same request.
+            out.push(Range::new(self.proof_place(), PROOF_BYTES));
+        } else {
+            self.ranges(out);
+        }
+    }
+
+    /// Whether the request goes on, by the bytes of [`Places::later_ranges`].
+    pub(crate) fn goes_on(&self, bytes: &[u8], proof: Proof, globals: &Globals, sapi: Sapi) -> bool {
+        if proof.value.is_none() || !globals.sapi_started {
+            return self.globals(bytes).continues(globals, sapi);
+        }
+        let table = &self.offsets.sapi_globals;
+        let forgets_path =
+            !globals.path_translated.is_null() && addr_at(bytes, table.path_translated).is_null();
+        u8_at(bytes, table.sapi_started) != 0
+            && !forgets_path
+            && Some(u64_at(bytes, self.sapi_len())) == proof.value
+    }
+
     /// Where the value lies that tells requests apart best.
     fn proof_place(&self) -> RemoteAddr {
         match self.mm.shadow_key {
@@ -560,8 +584,11 @@ impl Texts {
         let request = if sapi.fastcgi { globals.server_context } else { RemoteAddr::NULL };
         let expected = expected.copied().unwrap_or_default();
         let within = |addr: RemoteAddr, at: u64| if addr.is_null() { addr } else { addr.offset(at) };
-        let env = batch.push(within(request, FCGI.has_env), 4);
-        let slot = batch.push(within(request, uri_slot()), 8);
+        let head_at = FCGI.has_env.min(uri_slot());
+        let head = batch.push(
+            within(request, head_at),
+            usize::try_from(FCGI.has_env.max(uri_slot()) + 8 - head_at).unwrap_or(0),
+        );
         let bucket = batch.push(expected.bucket, FCGI.bucket_len);
         // Name and value follow each other, and move with the lengths of those before.
         let strings_at = RemoteAddr(expected.name.0.saturating_sub(STRINGS_BEFORE));
@@ -576,7 +603,7 @@ impl Texts {
             let string =
                 |addr: RemoteAddr| strings.get(usize::try_from(addr.0.checked_sub(strings_at.0)?).ok()?..);
             let name = addr_at(bucket, FCGI.var);
-            let is_uri = addr_at(batch.get(slot)?, 0) == expected.bucket
+            let is_uri = addr_at(batch.get(head)?, (uri_slot() - head_at) as usize) == expected.bucket
                 && u32_at(bucket, FCGI.var_len) as usize == REQUEST_URI.len()
                 && string(name)?.starts_with(REQUEST_URI);
             let value = addr_at(bucket, FCGI.val);
@@ -585,7 +612,9 @@ impl Texts {
                 .then_some(ClientsUri { place: VariablePlace { name, ..expected }, text })
         })();
         Ok(Self {
-            has_env: batch.get(env).is_some_and(|bytes| u32_at(bytes, 0) != 0),
+            has_env: batch
+                .get(head)
+                .is_some_and(|bytes| u32_at(bytes, (FCGI.has_env - head_at) as usize) != 0),
             method: CText::of(globals.request_method, batch.get(method)),
             script: CText::of(globals.path_translated, batch.get(script)),
             clients,

@@ -37,7 +37,7 @@ const MAX_PIECES: usize = 16;
 #[derive(Debug, Default)]
 pub(crate) struct SingleCopy {
     pieces: Vec<Range>,
-    pub(crate) buffers: Buffers,
+    pub(crate) buffers: Box<Buffers>,
     /// Which of `ranges` are the pieces, and where they begin in `bytes`.
     pieces_from: usize,
     pieces_at: usize,
@@ -130,8 +130,13 @@ impl SingleCopy {
         self.buffers.ranges.extend_from_slice(&self.pieces);
         let rest_from = self.buffers.ranges.len();
         push_joined(&mut self.buffers.ranges, rest);
-        self.buffers.bytes.resize(self.buffers.ranges.iter().map(|range| range.len).sum(), 0);
-        if memory.read_ranges(&self.buffers.ranges, &mut self.buffers.bytes)? < self.buffers.ranges.len() {
+        let len = self.buffers.ranges.iter().map(|range| range.len).sum();
+        // It never becomes shorter, so that nothing is filled with zeros time and again.
+        if self.buffers.bytes.len() < len {
+            self.buffers.bytes.resize(len, 0);
+        }
+        let bytes = &mut self.buffers.bytes[..len];
+        if memory.read_ranges(&self.buffers.ranges, bytes)? < self.buffers.ranges.len() {
             self.pieces.clear();
             return Ok(false);
         }
