@@ -32,6 +32,10 @@ const MAX_RETRY_NS: u64 = 1_000_000_000;
 /// Flushes that may wait for the disk before sampling has to.
 const MAX_WAITING_FLUSHES: usize = 4;
 
+/// A batch is tried so often while a reader keeps the file locked: each try waits 0.25 s, so a reader has ten seconds and
+/// the end of a recording is not put off for ever.
+const MAX_TRIES: usize = 40;
+
 /// What a session is to do.
 #[derive(Clone, Debug)]
 pub struct SessionOptions {
@@ -290,7 +294,7 @@ impl FileThread {
         let (sender, batches) = sync_channel::<Batch>(MAX_WAITING_FLUSHES);
         let thread = std::thread::spawn(move || {
             for batch in batches {
-                writer.append(&batch)?;
+                while_busy(|| writer.append(&batch))?;
             }
             Ok(writer)
         });
@@ -309,8 +313,68 @@ impl FileThread {
         let _ = self.sender.send(last);
         drop(self.sender);
         match self.thread.join() {
-            Ok(result) => Ok(result?.finish(totals)?),
+            Ok(result) => {
+                let mut writer = result?;
+                Ok(while_busy(|| writer.finish(totals))?)
+            }
             Err(panic) => std::panic::resume_unwind(panic),
         }
+    }
+}
+
+/// Tries again while a reader keeps the file locked.
+fn while_busy(mut work: impl FnMut() -> Result<(), FileError>) -> Result<(), FileError> {
+    for _ in 1..MAX_TRIES {
+        match work() {
+            Err(FileError::Busy { .. }) => {}
+            other => return other,
+        }
+    }
+    work()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "test code")]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::file::load;
+
+    #[test]
+    fn a_reader_that_holds_the_lock_for_longer_than_a_flush_waits_does_not_end_the_recording() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.slip");
+        let mut writer = Writer::create(&path, &RecordingInfo::default(), false).unwrap();
+        let reader = rusqlite::Connection::open(&path).unwrap();
+        for last in [false, true] {
+            reader.execute_batch("BEGIN EXCLUSIVE").unwrap();
+            let totals = Totals { duration_ns: 7, ..Totals::default() };
+            let mut refused = 0;
+            while_busy(|| {
+                let batch = Batch { totals, ..Batch::default() };
+                let result = if last { writer.finish(totals) } else { writer.append(&batch) };
+                if matches!(result, Err(FileError::Busy { .. })) {
+                    refused += 1;
+                    reader.execute_batch("COMMIT").unwrap();
+                }
+                result
+            })
+            .unwrap();
+            assert_eq!(refused, 1);
+            let saved = load(&path).unwrap().recording.totals;
+            assert_eq!((saved.duration_ns, saved.complete), (7, last));
+        }
+    }
+
+    #[test]
+    fn a_reader_that_never_lets_go_ends_the_recording() {
+        let mut tries = 0;
+        let result = while_busy(|| {
+            tries += 1;
+            Err(FileError::Busy { path: PathBuf::from("a.slip") })
+        });
+        assert!(matches!(result, Err(FileError::Busy { .. })));
+        assert_eq!(tries, MAX_TRIES);
     }
 }
