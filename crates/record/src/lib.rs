@@ -17,7 +17,7 @@ pub use heap::use_huge_pages;
 pub use launch::{Launched, launch};
 pub use outside::{Options as OutsideOptions, OutsideSampler};
 pub use sampler::{Sampler, TargetIssue};
-pub use schedule::{Schedule, monotonic_ns, own_cpu_ns, unix_ns};
+pub use schedule::unix_ns;
 pub use session::{Ending, Progress, Session, SessionError, SessionOptions};
 pub use sink::Sink;
 pub use target::{Target, TargetError, TargetSet};

@@ -3,7 +3,7 @@
 use std::ptr;
 
 /// Nanoseconds of `CLOCK_MONOTONIC`.
-pub fn monotonic_ns() -> u64 {
+pub(crate) fn monotonic_ns() -> u64 {
     clock_ns(libc::CLOCK_MONOTONIC)
 }
 
@@ -13,7 +13,7 @@ pub fn unix_ns() -> u64 {
 }
 
 /// CPU time that this process has used, all threads together, in nanoseconds.
-pub fn own_cpu_ns() -> u64 {
+pub(crate) fn own_cpu_ns() -> u64 {
     clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID)
 }
 
@@ -24,60 +24,81 @@ fn clock_ns(clock: libc::clockid_t) -> u64 {
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }
 
-/// A tick that has come.
+/// What a wait was for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tick {
-    /// Now, by `CLOCK_MONOTONIC`.
-    pub now_ns: u64,
-    /// Ticks that have passed unused since the one before.
-    pub missed: u64,
+pub(crate) enum Wake {
+    /// A tick has come.
+    Tick {
+        /// Now, by `CLOCK_MONOTONIC`.
+        now_ns: u64,
+        /// Ticks that have passed unused since the one before.
+        missed: u64,
+    },
+    /// The end has come.
+    End {
+        /// Ticks that were due by the end and have passed unused.
+        missed: u64,
+    },
+    /// A signal came first: wait again unless it means the end.
+    Signal,
 }
 
-/// Ticks at a fixed interval from a fixed begin.
+/// Ticks at a fixed interval from a fixed begin, up to an end.
 #[derive(Debug)]
-pub struct Schedule {
+pub(crate) struct Schedule {
     next_ns: u64,
     interval_ns: u64,
+    end_ns: u64,
 }
 
 impl Schedule {
-    /// A schedule whose first tick is one interval after `start_ns` (by `CLOCK_MONOTONIC`).
+    /// A schedule whose first tick is one interval after `start_ns`, and whose last is due by `end_ns` (by
+    /// `CLOCK_MONOTONIC`).
     ///
     /// Asks the kernel to wake this thread on time: its timers are otherwise put off by up to 50 us to save wake-ups,
     /// which is a whole interval at 20 kHz.
-    pub fn new(start_ns: u64, interval_ns: u64) -> Self {
+    pub(crate) fn new(start_ns: u64, interval_ns: u64, end_ns: Option<u64>) -> Self {
         let slack_ns: libc::c_ulong = if interval_ns < 2_000_000 { 1 } else { 50_000 };
         // SAFETY: `PR_SET_TIMERSLACK` takes a number and concerns only the calling thread.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, slack_ns, 0, 0, 0) };
-        Self { next_ns: start_ns + interval_ns, interval_ns }
+        Self { next_ns: start_ns + interval_ns, interval_ns, end_ns: end_ns.unwrap_or(u64::MAX) }
     }
 
-    /// Sleeps until the next tick. `None` if a signal came first: ask again unless it means the end.
-    pub fn wait(&mut self) -> Option<Tick> {
-        let mut now_ns = monotonic_ns();
-        if now_ns < self.next_ns {
-            let until = libc::timespec {
-                tv_sec: (self.next_ns / 1_000_000_000).cast_signed(),
-                tv_nsec: (self.next_ns % 1_000_000_000).cast_signed(),
-            };
-            // SAFETY: `until` outlives the call; with an absolute time the remainder is not written.
-            let result = unsafe {
-                libc::clock_nanosleep(
-                    libc::CLOCK_MONOTONIC,
-                    libc::TIMER_ABSTIME,
-                    &raw const until,
-                    ptr::null_mut(),
-                )
-            };
-            if result != 0 {
-                return None;
-            }
-            now_ns = monotonic_ns();
+    /// Sleeps until the next tick, or the end if that comes first.
+    pub(crate) fn wait(&mut self) -> Wake {
+        let until_ns = self.next_ns.min(self.end_ns);
+        if monotonic_ns() < until_ns && !sleep_until(until_ns) {
+            return Wake::Signal;
+        }
+        self.wake_at(monotonic_ns())
+    }
+
+    /// What it means to wake up at this time. A tick that was due by the end counts, although one wakes up after it.
+    fn wake_at(&mut self, now_ns: u64) -> Wake {
+        if self.next_ns > self.end_ns {
+            return Wake::End { missed: 0 };
         }
         let missed = now_ns.saturating_sub(self.next_ns) / self.interval_ns;
-        self.next_ns += (missed + 1) * self.interval_ns;
-        Some(Tick { now_ns, missed })
+        let last_due_ns = self.next_ns + missed * self.interval_ns;
+        if last_due_ns > self.end_ns {
+            return Wake::End { missed: (self.end_ns - self.next_ns) / self.interval_ns + 1 };
+        }
+        self.next_ns = last_due_ns + self.interval_ns;
+        Wake::Tick { now_ns, missed }
     }
+}
+
+/// False if a signal came first.
+fn sleep_until(monotonic_ns: u64) -> bool {
+    let until = libc::timespec {
+        tv_sec: (monotonic_ns / 1_000_000_000).cast_signed(),
+        tv_nsec: (monotonic_ns % 1_000_000_000).cast_signed(),
+    };
+    // SAFETY: `until` outlives the call; with an absolute time the remainder is not written.
+    let result = unsafe {
+        libc::clock_nanosleep(libc::CLOCK_MONOTONIC, libc::TIMER_ABSTIME, &raw const until, ptr::null_mut())
+    };
+    result == 0
 }
 
 #[cfg(test)]
@@ -86,12 +107,30 @@ mod tests {
 
     #[test]
     fn ticks_that_have_passed_are_counted_and_left_out() {
-        let start = monotonic_ns();
-        let mut schedule = Schedule::new(start.saturating_sub(10_500_000), 1_000_000);
-        let late = schedule.wait().unwrap();
-        assert!(late.missed >= 9, "{late:?}");
-        let next = schedule.wait().unwrap();
-        assert!(next.now_ns > late.now_ns);
-        assert_eq!((schedule.next_ns - start.saturating_sub(10_500_000)) % 1_000_000, 0);
+        let mut schedule = Schedule::new(1_000, 100, None);
+        assert_eq!(schedule.wake_at(1_104), Wake::Tick { now_ns: 1_104, missed: 0 });
+        assert_eq!(schedule.wake_at(1_450), Wake::Tick { now_ns: 1_450, missed: 2 });
+        assert_eq!(schedule.next_ns, 1_500);
+    }
+
+    #[test]
+    fn the_tick_that_is_due_at_the_end_counts() {
+        let mut schedule = Schedule::new(1_000, 100, Some(1_200));
+        assert_eq!(schedule.wake_at(1_104), Wake::Tick { now_ns: 1_104, missed: 0 });
+        assert_eq!(schedule.wake_at(1_207), Wake::Tick { now_ns: 1_207, missed: 0 });
+        assert_eq!(schedule.wake_at(1_208), Wake::End { missed: 0 });
+    }
+
+    #[test]
+    fn who_wakes_up_after_the_end_has_missed_only_what_was_due_before() {
+        let mut schedule = Schedule::new(1_000, 100, Some(1_250));
+        assert_eq!(schedule.wake_at(1_704), Wake::End { missed: 2 });
+    }
+
+    #[test]
+    fn a_wait_is_over_at_the_end_and_not_at_the_tick_after_it() {
+        let now_ns = monotonic_ns();
+        let mut schedule = Schedule::new(now_ns, u64::MAX / 2, Some(now_ns + 1));
+        assert_eq!(schedule.wait(), Wake::End { missed: 0 });
     }
 }

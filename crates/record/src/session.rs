@@ -11,7 +11,7 @@ use slip_model::{Batch, Language, RecordingInfo, Totals};
 use thiserror::Error;
 
 use crate::file::{FileError, Writer};
-use crate::schedule::{Schedule, monotonic_ns, own_cpu_ns};
+use crate::schedule::{Schedule, Wake, monotonic_ns, own_cpu_ns};
 use crate::target::{TargetError, TargetSet};
 use crate::{Sampler, Sink, TargetIssue};
 
@@ -164,19 +164,26 @@ impl<'a> Session<'a> {
         let start_ns = monotonic_ns();
         let cpu_before_ns = own_cpu_ns();
         self.await_interpreter(start_ns, stop);
-        let mut schedule = Schedule::new(monotonic_ns(), self.options.interval_ns);
+        // No tick was due while there was nothing to sample.
+        let first_ns = if self.options.waits_for_interpreter { monotonic_ns() } else { start_ns };
+        let end_ns = self.options.duration_ns.map(|duration| start_ns + duration);
+        let mut schedule = Schedule::new(first_ns, self.options.interval_ns, end_ns);
         let (mut next_flush_ns, mut next_refresh_ns) = (FLUSH_INTERVAL_NS, 0);
         let ending = loop {
             if stop.load(Ordering::Relaxed) {
                 break Ending::Stopped;
             }
-            let Some(tick) = schedule.wait() else { continue };
-            let now_ns = tick.now_ns - start_ns;
-            self.sink.totals.ticks_planned += 1 + tick.missed;
-            if self.options.duration_ns.is_some_and(|duration| now_ns > duration) {
-                self.sink.totals.ticks_planned -= 1 + tick.missed;
-                break Ending::Duration;
-            }
+            let now_ns = match schedule.wait() {
+                Wake::Tick { now_ns, missed } => {
+                    self.sink.totals.ticks_planned += 1 + missed;
+                    now_ns - start_ns
+                }
+                Wake::End { missed } => {
+                    self.sink.totals.ticks_planned += missed;
+                    break Ending::Duration;
+                }
+                Wake::Signal => continue,
+            };
             if now_ns >= next_refresh_ns {
                 next_refresh_ns = now_ns + REFRESH_INTERVAL_NS;
                 self.refresh(now_ns);
@@ -339,7 +346,61 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
+    use crate::Target;
     use crate::file::load;
+
+    /// Samples nothing of a process that it takes for an interpreter.
+    #[derive(Default)]
+    struct FakeSampler {
+        pids: Vec<u32>,
+        looks: u64,
+    }
+
+    impl Sampler for FakeSampler {
+        fn name(&self) -> &'static str {
+            "fake"
+        }
+
+        fn cannot_see(&self) -> Vec<String> {
+            Vec::new()
+        }
+
+        fn add(&mut self, pid: u32, _now_ns: u64, _sink: &mut Sink) -> Result<Language, TargetIssue> {
+            self.pids.push(pid);
+            Ok(Language::Php)
+        }
+
+        fn pids(&self) -> Vec<u32> {
+            self.pids.clone()
+        }
+
+        fn sample(&mut self, _now_ns: u64, _sink: &mut Sink) -> Vec<u32> {
+            self.looks += 1;
+            Vec::new()
+        }
+
+        fn finish(&mut self, _now_ns: u64, _sink: &mut Sink) {}
+    }
+
+    #[test]
+    fn a_recording_has_all_ticks_that_are_due_until_its_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut sampler = FakeSampler::default();
+        let options = SessionOptions {
+            interval_ns: 1_000_000,
+            duration_ns: Some(10_000_000),
+            waits_for_interpreter: false,
+        };
+        let targets = TargetSet::find(Target::Pids(vec![std::process::id()])).unwrap();
+        let mut session = Session::new(options, targets, &mut sampler);
+        session.prepare().unwrap();
+        let (path, stop) = (folder.path().join("a.slip"), AtomicBool::new(false));
+        let (ending, totals) =
+            session.record(&path, false, &RecordingInfo::default(), &stop, |_| {}).unwrap();
+        assert_eq!(ending, Ending::Duration);
+        assert_eq!(totals.ticks_planned, 10, "taken or missed, none is due later");
+        assert_eq!(sampler.looks, totals.ticks_taken);
+    }
 
     #[test]
     fn a_reader_that_holds_the_lock_for_longer_than_a_flush_waits_does_not_end_the_recording() {
