@@ -9,7 +9,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use slip_model::{Mode, RecordingInfo};
-use slip_record::file::{FileError, load};
+use slip_record::file::{FileError, Writer, load};
 use slip_record::{
     Ending, Launched, OutsideOptions, OutsideSampler, Progress, Sampler, Session, SessionError,
     SessionOptions, Target, TargetSet, launch, unix_ns,
@@ -58,24 +58,21 @@ pub(crate) fn target_of(options: &TargetOptions, started: Option<u32>) -> Result
 pub(crate) fn run(options: &RecordOptions) -> Result<(), Failure> {
     slip_record::use_huge_pages();
     let path = options.output.clone().unwrap_or_else(default_name);
-    if options.command.is_empty() {
-        target_of(&options.target, None)?;
-    }
-    let mut launched = if options.command.is_empty() { None } else { Some(start(&options.command)?) };
-    let (target, mut text) = target_of(&options.target, launched.as_ref().map(Launched::pid))?;
-    if let Some(program) = options.command.first() {
-        text = format!("-- {program}{}", if options.target.children { " --children" } else { "" });
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, stop.clone())
+            .map_err(|error| Failure::io("cannot listen for signals".to_owned(), &error))?;
     }
     let mode = Mode::from(options.mode);
     let mut sampler =
         OutsideSampler::new(OutsideOptions { mode, keep_query: options.keep_query, pause: options.pause });
     let interval_ns = 1_000_000_000 / u64::from(options.rate);
-    let info = RecordingInfo {
+    let mut info = RecordingInfo {
         tool: format!("slip {}", env!("CARGO_PKG_VERSION")),
         started_unix_ns: unix_ns(),
         interval_ns,
         mode,
-        target: text,
+        target: String::new(),
         sampler: sampler.name().to_owned(),
         cannot_see: sampler.cannot_see(),
         host: crate::check::host(),
@@ -83,24 +80,42 @@ pub(crate) fn run(options: &RecordOptions) -> Result<(), Failure> {
     let session_options = SessionOptions {
         interval_ns,
         duration_ns: options.duration.map(|seconds| Duration::from_secs_f64(seconds).as_nanos() as u64),
-        waits_for_interpreter: launched.is_some(),
+        waits_for_interpreter: !options.command.is_empty(),
     };
-    let mut session = Session::new(session_options.clone(), TargetSet::find(target)?, &mut sampler);
-    session.prepare()?;
-
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, stop.clone())
-            .map_err(|error| Failure::io("cannot listen for signals".to_owned(), &error))?;
+    let duration_ns = session_options.duration_ns;
+    let create = |info: &RecordingInfo| Writer::create(&path, info, options.force);
+    let (mut launched, writer, mut session);
+    if let Some(program) = options.command.first() {
+        info.target = format!("-- {program}{}", if options.target.children { " --children" } else { "" });
+        // The file first: a command that cannot be recorded must not run.
+        writer = create(&info)?;
+        launched = match start(&options.command) {
+            Ok(launched) => Some(launched),
+            Err(failure) => {
+                writer.discard();
+                return Err(failure);
+            }
+        };
+        let (target, _) = target_of(&options.target, launched.as_ref().map(Launched::pid))?;
+        session = Session::new(session_options, TargetSet::find(target)?, &mut sampler);
+        session.prepare()?;
+    } else {
+        launched = None;
+        let (target, text) = target_of(&options.target, None)?;
+        session = Session::new(session_options, TargetSet::find(target)?, &mut sampler);
+        // A target that cannot be sampled must not cost the file that is to be overwritten.
+        session.prepare()?;
+        info.target = text;
+        writer = create(&info)?;
     }
-    let bar = progress_bar(session_options.duration_ns);
-    let result = session.record(&path, options.force, &info, &stop, |progress| show(&bar, progress));
+
+    let bar = progress_bar(duration_ns);
+    let result = session.record(writer, &stop, |progress| show(&bar, progress));
     bar.finish_and_clear();
     let left_out = session.left_out().to_vec();
-    let begun = session.sink().totals.ticks_planned > 0;
     let (ending, totals) = result.map_err(|error| match error {
-        // A full disk says itself what is saved; before the first tick, what is in the way is not a recording of ours.
-        SessionError::File(error) if begun && !matches!(error, FileError::DiskFull { .. }) => {
+        // A full disk says itself what is saved.
+        SessionError::File(error) if !matches!(error, FileError::DiskFull { .. }) => {
             Failure::from(error).hint(format!("what was recorded before is in `{}`", path.display()))
         }
         other => other.into(),

@@ -1,13 +1,12 @@
 //! One recording from begin to end: schedule, targets, sampler, and the file in a thread of its own.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use slip_model::{Batch, Language, RecordingInfo, Totals};
+use slip_model::{Batch, Language, Totals};
 use thiserror::Error;
 
 use crate::file::{FileError, Writer};
@@ -147,20 +146,18 @@ impl<'a> Session<'a> {
         &mut self.sink
     }
 
-    /// Records into a new file at `path` until the end; `progress` is called about twice a second.
+    /// Records into a new file until the end; `progress` is called about twice a second.
     ///
     /// # Errors
     ///
     /// [`SessionError::File`]; what was written before stays readable.
     pub fn record(
         &mut self,
-        path: &Path,
-        overwrite: bool,
-        info: &RecordingInfo,
+        writer: Writer,
         stop: &AtomicBool,
         mut progress: impl FnMut(Progress),
     ) -> Result<(Ending, Totals), SessionError> {
-        let file = FileThread::start(Writer::create(path, info, overwrite)?);
+        let file = FileThread::start(writer);
         let start_ns = monotonic_ns();
         let cpu_before_ns = own_cpu_ns();
         self.await_interpreter(start_ns, stop);
@@ -345,6 +342,8 @@ fn while_busy(mut work: impl FnMut() -> Result<(), FileError>) -> Result<(), Fil
 mod tests {
     use std::path::PathBuf;
 
+    use slip_model::RecordingInfo;
+
     use super::*;
     use crate::Target;
     use crate::file::load;
@@ -394,9 +393,8 @@ mod tests {
         let targets = TargetSet::find(Target::Pids(vec![std::process::id()])).unwrap();
         let mut session = Session::new(options, targets, &mut sampler);
         session.prepare().unwrap();
-        let (path, stop) = (folder.path().join("a.slip"), AtomicBool::new(false));
-        let (ending, totals) =
-            session.record(&path, false, &RecordingInfo::default(), &stop, |_| {}).unwrap();
+        let writer = Writer::create(&folder.path().join("a.slip"), &RecordingInfo::default(), false).unwrap();
+        let (ending, totals) = session.record(writer, &AtomicBool::new(false), |_| {}).unwrap();
         assert_eq!(ending, Ending::Duration);
         assert_eq!(totals.ticks_planned, 10, "taken or missed, none is due later");
         assert_eq!(sampler.looks, totals.ticks_taken);

@@ -84,6 +84,19 @@ fn the_output_is_protected() {
 }
 
 #[test]
+fn a_command_is_not_started_if_the_file_cannot_be_created() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.slip");
+    let arguments = ["record", "--output", file.to_str().unwrap(), "--", "/no/such/program"];
+    std::fs::write(&file, "mine").unwrap();
+    // Who tries to start it first says that it cannot be started.
+    fails(&arguments, 2, "exists already");
+    std::fs::remove_file(&file).unwrap();
+    fails(&arguments, 2, "cannot start");
+    assert!(!file.exists(), "no empty recording is left behind");
+}
+
+#[test]
 fn a_file_that_is_no_recording() {
     let folder = tempfile::tempdir().unwrap();
     let text = folder.path().join("notes.slip");

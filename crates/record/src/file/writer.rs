@@ -111,16 +111,6 @@ impl Writer {
         }
     }
 
-    /// The file, as an absolute path.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// The totals of the last batch that was stored: what a reader finds now.
-    pub fn saved(&self) -> Totals {
-        self.saved
-    }
-
     /// Stores a batch: all of it or, if it fails, nothing.
     ///
     /// A batch that failed can be appended again, and has to be before the next one, whose strings, frames and stacks
@@ -177,6 +167,13 @@ impl Writer {
         self.saved = totals;
         self.give_back_free_pages();
         self.lock.sync_all().map_err(|source| FileError::from_io(&self.path, "write to", source))
+    }
+
+    /// Takes the file away again: there is nothing in it to keep.
+    pub fn discard(self) {
+        drop(self.connection);
+        // What is still there then is an empty recording, which does no harm.
+        let _ = fs::remove_file(&self.path);
     }
 
     fn check_order(&self, batch: &Batch) -> Result<(), FileError> {
