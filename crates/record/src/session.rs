@@ -160,15 +160,35 @@ impl<'a> Session<'a> {
         let file = FileThread::start(writer);
         let start_ns = monotonic_ns();
         let cpu_before_ns = own_cpu_ns();
-        self.await_interpreter(start_ns, stop);
+        let ending = match self.await_interpreter(start_ns, stop) {
+            Some(ending) => ending,
+            None => self.sample_until_end(start_ns, cpu_before_ns, stop, &file, &mut progress),
+        };
+        let now_ns = monotonic_ns() - start_ns;
+        self.sampler.finish(now_ns, &mut self.sink);
+        self.note_time(start_ns, cpu_before_ns);
+        let totals = Totals { complete: true, ..self.sink.totals };
+        file.finish(self.sink.take_batch(), totals)?;
+        Ok((ending, totals))
+    }
+
+    /// Takes samples and hands them to the file.
+    fn sample_until_end(
+        &mut self,
+        start_ns: u64,
+        cpu_before_ns: u64,
+        stop: &AtomicBool,
+        file: &FileThread,
+        progress: &mut impl FnMut(Progress),
+    ) -> Ending {
         // No tick was due while there was nothing to sample.
         let first_ns = if self.options.waits_for_interpreter { monotonic_ns() } else { start_ns };
         let end_ns = self.options.duration_ns.map(|duration| start_ns + duration);
         let mut schedule = Schedule::new(first_ns, self.options.interval_ns, end_ns);
         let (mut next_flush_ns, mut next_refresh_ns) = (FLUSH_INTERVAL_NS, 0);
-        let ending = loop {
+        loop {
             if stop.load(Ordering::Relaxed) {
-                break Ending::Stopped;
+                return Ending::Stopped;
             }
             let now_ns = match schedule.wait() {
                 Wake::Tick { now_ns, missed } => {
@@ -177,7 +197,7 @@ impl<'a> Session<'a> {
                 }
                 Wake::End { missed } => {
                     self.sink.totals.ticks_planned += missed;
-                    break Ending::Duration;
+                    return Ending::Duration;
                 }
                 Wake::Signal => continue,
             };
@@ -191,14 +211,14 @@ impl<'a> Session<'a> {
                 // Others take their place at once.
                 next_refresh_ns = now_ns;
             }
-            if self.sampler.pids().is_empty() && self.nothing_more_can_come() {
-                break Ending::TargetsGone;
+            if self.sampler.pids().is_empty() && self.nothing_more_can_come(now_ns) {
+                return Ending::TargetsGone;
             }
             if now_ns >= next_flush_ns {
                 next_flush_ns = now_ns + FLUSH_INTERVAL_NS;
                 self.note_time(start_ns, cpu_before_ns);
                 if !file.offer(self.sink.take_batch()) {
-                    break Ending::Stopped;
+                    return Ending::Stopped;
                 }
                 progress(Progress {
                     elapsed_ns: now_ns,
@@ -206,13 +226,7 @@ impl<'a> Session<'a> {
                     totals: self.sink.totals,
                 });
             }
-        };
-        let now_ns = monotonic_ns() - start_ns;
-        self.sampler.finish(now_ns, &mut self.sink);
-        self.note_time(start_ns, cpu_before_ns);
-        let totals = Totals { complete: true, ..self.sink.totals };
-        file.finish(self.sink.take_batch(), totals)?;
-        Ok((ending, totals))
+        }
     }
 
     fn note_time(&mut self, start_ns: u64, cpu_before_ns: u64) {
@@ -220,27 +234,31 @@ impl<'a> Session<'a> {
         self.sink.totals.own_cpu_ns = own_cpu_ns() - cpu_before_ns;
     }
 
-    fn nothing_more_can_come(&mut self) -> bool {
+    fn nothing_more_can_come(&mut self, now_ns: u64) -> bool {
         if self.targets.may_grow() {
             return false;
         }
         // A process that is still about to become an interpreter.
-        let change = self.targets.refresh();
-        for pid in change.ended {
-            self.waiting.remove(&pid);
-        }
-        change.started.is_empty() && (self.waiting.is_empty() || !self.options.waits_for_interpreter)
+        let any_started = self.look_for_targets(now_ns);
+        !any_started && (self.waiting.is_empty() || !self.options.waits_for_interpreter)
     }
 
-    /// Looks for processes that came and went.
-    fn refresh(&mut self, now_ns: u64) {
+    /// Looks for processes that came and went; whether any came.
+    fn look_for_targets(&mut self, now_ns: u64) -> bool {
         let change = self.targets.refresh();
         for pid in change.ended {
             self.waiting.remove(&pid);
         }
+        let any_started = !change.started.is_empty();
         for pid in change.started {
             self.waiting.insert(pid, (now_ns, FIRST_RETRY_NS));
         }
+        any_started
+    }
+
+    /// Looks for processes that came and went, and for interpreters in those that have none yet.
+    fn refresh(&mut self, now_ns: u64) {
+        self.look_for_targets(now_ns);
         let due: Vec<u32> =
             self.waiting.iter().filter(|(_, (when, _))| *when <= now_ns).map(|(pid, _)| *pid).collect();
         let sampled = self.sampler.pids();
@@ -272,18 +290,26 @@ impl<'a> Session<'a> {
     }
 
     /// A command that was just started becomes an interpreter at some moment: look closely, so as not to miss its begin.
-    fn await_interpreter(&mut self, start_ns: u64, stop: &AtomicBool) {
-        while self.options.waits_for_interpreter
-            && self.sampler.pids().is_empty()
-            && !stop.load(Ordering::Relaxed)
-        {
+    /// Says how the recording ended, if it did so meanwhile.
+    fn await_interpreter(&mut self, start_ns: u64, stop: &AtomicBool) -> Option<Ending> {
+        while self.options.waits_for_interpreter && self.sampler.pids().is_empty() {
             let now_ns = monotonic_ns() - start_ns;
+            if stop.load(Ordering::Relaxed) {
+                return Some(Ending::Stopped);
+            }
+            if self.options.duration_ns.is_some_and(|duration| now_ns > duration) {
+                return Some(Ending::Duration);
+            }
             if now_ns > EARLY_NS {
-                return;
+                return None;
             }
             self.refresh(now_ns);
+            if self.sampler.pids().is_empty() && self.nothing_more_can_come(now_ns) {
+                return Some(Ending::TargetsGone);
+            }
             std::thread::sleep(Duration::from_nanos(FIRST_RETRY_NS));
         }
+        None
     }
 }
 
@@ -348,10 +374,12 @@ mod tests {
     use crate::Target;
     use crate::file::load;
 
-    /// Samples nothing of a process that it takes for an interpreter.
+    /// Samples nothing of a process that it takes for an interpreter, or for none.
     #[derive(Default)]
     struct FakeSampler {
+        refuses: bool,
         pids: Vec<u32>,
+        attempts: u64,
         looks: u64,
     }
 
@@ -365,6 +393,10 @@ mod tests {
         }
 
         fn add(&mut self, pid: u32, _now_ns: u64, _sink: &mut Sink) -> Result<Language, TargetIssue> {
+            self.attempts += 1;
+            if self.refuses {
+                return Err(TargetIssue::NotAnInterpreter { program: "fake".to_owned() });
+            }
             self.pids.push(pid);
             Ok(Language::Php)
         }
@@ -381,23 +413,48 @@ mod tests {
         fn finish(&mut self, _now_ns: u64, _sink: &mut Sink) {}
     }
 
+    /// Records process `pid` at 1 kHz.
+    fn record(
+        sampler: &mut FakeSampler,
+        pid: u32,
+        duration_ns: u64,
+        waits_for_interpreter: bool,
+    ) -> (Ending, Totals) {
+        let folder = tempfile::tempdir().unwrap();
+        let options =
+            SessionOptions { interval_ns: 1_000_000, duration_ns: Some(duration_ns), waits_for_interpreter };
+        let targets = TargetSet::find(Target::Pids(vec![pid])).unwrap();
+        let mut session = Session::new(options, targets, sampler);
+        session.prepare().unwrap();
+        let path = folder.path().join("a.slip");
+        let writer = Writer::create(&path, &RecordingInfo::default(), false).unwrap();
+        session.record(writer, &AtomicBool::new(false), |_| {}).unwrap()
+    }
+
     #[test]
     fn a_recording_has_all_ticks_that_are_due_until_its_end() {
-        let folder = tempfile::tempdir().unwrap();
         let mut sampler = FakeSampler::default();
-        let options = SessionOptions {
-            interval_ns: 1_000_000,
-            duration_ns: Some(10_000_000),
-            waits_for_interpreter: false,
-        };
-        let targets = TargetSet::find(Target::Pids(vec![std::process::id()])).unwrap();
-        let mut session = Session::new(options, targets, &mut sampler);
-        session.prepare().unwrap();
-        let writer = Writer::create(&folder.path().join("a.slip"), &RecordingInfo::default(), false).unwrap();
-        let (ending, totals) = session.record(writer, &AtomicBool::new(false), |_| {}).unwrap();
+        let (ending, totals) = record(&mut sampler, std::process::id(), 10_000_000, false);
         assert_eq!(ending, Ending::Duration);
         assert_eq!(totals.ticks_planned, 10, "taken or missed, none is due later");
         assert_eq!(sampler.looks, totals.ticks_taken);
+    }
+
+    #[test]
+    fn a_command_that_ends_without_an_interpreter_is_not_waited_for() {
+        let mut command = std::process::Command::new("true").spawn().unwrap();
+        let mut sampler = FakeSampler { refuses: true, ..FakeSampler::default() };
+        let (ending, totals) = record(&mut sampler, command.id(), 600_000_000_000, true);
+        command.wait().unwrap();
+        assert_eq!((ending, totals.ticks_planned), (Ending::TargetsGone, 0));
+    }
+
+    #[test]
+    fn a_recording_ends_after_its_duration_also_without_an_interpreter() {
+        let mut sampler = FakeSampler { refuses: true, ..FakeSampler::default() };
+        let (ending, _) = record(&mut sampler, std::process::id(), 5_000_000, true);
+        assert_eq!(ending, Ending::Duration);
+        assert!(sampler.attempts <= 2, "{} attempts: the next are after 2 and 6 ms", sampler.attempts);
     }
 
     #[test]
