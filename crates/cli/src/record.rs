@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use slip_model::{Mode, RecordingInfo};
+use slip_model::{Mode, RecordingInfo, Totals};
 use slip_record::file::{FileError, Writer, load};
 use slip_record::{
     Ending, Launched, OutsideOptions, OutsideSampler, Progress, Sampler, Session, SessionError,
-    SessionOptions, Target, TargetSet, launch, unix_ns,
+    SessionOptions, Target, TargetIssue, TargetSet, launch, unix_ns,
 };
 use slip_report::{Format, Options as ReportOptions};
 
@@ -121,21 +121,8 @@ pub(crate) fn run(options: &RecordOptions) -> Result<(), Failure> {
         other => other.into(),
     })?;
 
-    if totals.samples == 0 {
-        if let Some((pid, issue)) = left_out.first() {
-            return Err(of_issue(*pid, issue));
-        }
-        let unreadable = totals.torn + totals.failed;
-        if totals.filtered == 0 && unreadable > 0 {
-            return Err(failure::no_stack(
-                &format!("no stack could be read: all of {unreadable} attempts failed"),
-                options.pause,
-            ));
-        }
-        if totals.filtered == 0 {
-            return Err(Failure::new(failure::NO_EVIDENCE, "no sample was taken before the target ended")
-                .hint("record for longer, or at a higher rate: `--rate 997`"));
-        }
+    if totals.samples == 0 && totals.filtered == 0 {
+        return Err(nothing_seen(ending, &totals, &left_out, options));
     }
     eprintln!("saved: {}", path.display());
     if !options.quiet {
@@ -158,6 +145,34 @@ pub(crate) fn run(options: &RecordOptions) -> Result<(), Failure> {
             Ok(())
         }
     }
+}
+
+/// Why there is no recording.
+#[allow(clippy::print_stderr, reason = "what is said to the user besides data")]
+fn nothing_seen(
+    ending: Ending,
+    totals: &Totals,
+    left_out: &[(u32, TargetIssue)],
+    options: &RecordOptions,
+) -> Failure {
+    if ending == Ending::Stopped {
+        eprintln!("note: interrupted before the first sample, nothing is saved");
+        return Failure::silent(failure::INTERRUPTED);
+    }
+    if let Some((pid, issue)) = left_out.first() {
+        return of_issue(*pid, issue);
+    }
+    let unreadable = totals.torn + totals.failed;
+    if unreadable > 0 {
+        let message = format!("no stack could be read: all of {unreadable} attempts failed");
+        return failure::no_stack(&message, options.pause);
+    }
+    let seconds = totals.duration_ns as f64 / 1e9;
+    let (message, longer) = match ending {
+        Ending::TargetsGone => ("the target ended before the first sample".to_owned(), ""),
+        _ => (format!("no sample was taken in {seconds:.1} s"), "for longer, or "),
+    };
+    Failure::new(failure::NO_EVIDENCE, message).hint(format!("record {longer}at a higher rate: `--rate 997`"))
 }
 
 fn start(command: &[String]) -> Result<Launched, Failure> {

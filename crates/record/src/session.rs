@@ -148,6 +148,8 @@ impl<'a> Session<'a> {
 
     /// Records into a new file until the end; `progress` is called about twice a second.
     ///
+    /// If nothing was seen, no sample and none that the mode leaves out, the file is taken away again.
+    ///
     /// # Errors
     ///
     /// [`SessionError::File`]; what was written before stays readable.
@@ -345,6 +347,10 @@ impl FileThread {
         match self.thread.join() {
             Ok(result) => {
                 let mut writer = result?;
+                if totals.samples == 0 && totals.filtered == 0 {
+                    writer.discard();
+                    return Ok(());
+                }
                 Ok(while_busy(|| writer.finish(totals))?)
             }
             Err(panic) => std::panic::resume_unwind(panic),

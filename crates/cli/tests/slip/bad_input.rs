@@ -51,6 +51,43 @@ fn not_an_interpreter() {
         4,
         "runs neither CPython nor PHP",
     );
+    assert!(!file.exists(), "no recording without a sample is left behind");
+}
+
+#[test]
+fn a_recording_without_a_sample_says_how_it_ended_and_leaves_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.slip");
+    let target = Target::python(WAITING);
+    let arguments = ["record", "--output", file.to_str().unwrap(), "--pid", &target.pid(), "--rate", "1"];
+    let ran = run(&[&arguments[..], &["--duration", "0.01"]].concat());
+    assert_eq!(ran.code, 6, "{}", ran.stderr);
+    assert_eq!(
+        ran.stderr,
+        "error: no sample was taken in 0.0 s\nhint: record for longer, or at a higher rate: `--rate 997`\n"
+    );
+    assert!(!file.exists());
+
+    // An interpreter that never comes. The command must not hold our pipes, as it outlives the recording.
+    let script = "exec >/dev/null 2>&1; exec sleep 100";
+    let recorder = Recorder::start(&file, &["--", "sh", "-c", script]);
+    let command = wait_for("the command", || {
+        let pid = recorder.id();
+        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+        let child = children.split_whitespace().next()?.to_owned();
+        let name = std::fs::read_to_string(format!("/proc/{child}/comm")).ok()?;
+        (name == "sleep\n").then_some(child)
+    });
+    interrupt(&recorder.id().to_string());
+    let ran = recorder.ends();
+    assert!(Command::new("kill").arg(command).status().unwrap().success(), "it is the user's and goes on");
+    assert_eq!(ran.code, 130, "{}", ran.stderr);
+    assert_eq!(ran.stderr, "note: interrupted before the first sample, nothing is saved\n");
+    assert!(!file.exists());
+}
+
+fn interrupt(pid: &str) {
+    assert!(Command::new("kill").args(["-s", "INT", pid]).status().unwrap().success());
 }
 
 #[test]

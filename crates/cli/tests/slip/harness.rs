@@ -52,6 +52,10 @@ impl Recorder {
         Self(Some(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()))
     }
 
+    pub(crate) fn id(&self) -> u32 {
+        self.0.as_ref().unwrap().id()
+    }
+
     /// Waits until it ends by itself.
     pub(crate) fn ends(mut self) -> Ran {
         wait_for("the end of the recording", || self.0.as_mut()?.try_wait().unwrap());
