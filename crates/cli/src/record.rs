@@ -19,6 +19,9 @@ use slip_report::{Format, Options as ReportOptions};
 use crate::args::{ModeName, RecordOptions, TargetOptions};
 use crate::failure::{self, Failure, of_issue};
 
+/// Most processes that are named because they could not be sampled.
+const MAX_WARNINGS: usize = 5;
+
 impl From<ModeName> for Mode {
     fn from(name: ModeName) -> Self {
         match name {
@@ -112,7 +115,7 @@ pub(crate) fn run(options: &RecordOptions) -> Result<(), Failure> {
     let bar = progress_bar(duration_ns);
     let result = session.record(writer, &stop, |progress| show(&bar, progress));
     bar.finish_and_clear();
-    let left_out = session.left_out().to_vec();
+    let left_out = session.left_out();
     let (ending, totals) = result.map_err(|error| match error {
         // A full disk says itself what is saved.
         SessionError::File(error) if !matches!(error, FileError::DiskFull { .. }) => {
@@ -124,6 +127,7 @@ pub(crate) fn run(options: &RecordOptions) -> Result<(), Failure> {
     if totals.samples == 0 && totals.filtered == 0 {
         return Err(nothing_seen(ending, &totals, &left_out, options));
     }
+    warn_of(&left_out);
     eprintln!("saved: {}", path.display());
     if !options.quiet {
         let loaded = load(&path)?;
@@ -144,6 +148,21 @@ pub(crate) fn run(options: &RecordOptions) -> Result<(), Failure> {
             }
             Ok(())
         }
+    }
+}
+
+/// Says which interpreters are not in the recording.
+#[allow(clippy::print_stderr, reason = "what is said to the user besides data")]
+fn warn_of(left_out: &[(u32, TargetIssue)]) {
+    let missed: Vec<&(u32, TargetIssue)> = left_out
+        .iter()
+        .filter(|(_, issue)| matches!(issue, TargetIssue::Denied { .. } | TargetIssue::Unsupported { .. }))
+        .collect();
+    for (pid, issue) in missed.iter().take(MAX_WARNINGS) {
+        eprintln!("warning: {}; it is not in the recording", of_issue(*pid, issue).words().0);
+    }
+    if missed.len() > MAX_WARNINGS {
+        eprintln!("warning: {} more processes are not in the recording", missed.len() - MAX_WARNINGS);
     }
 }
 

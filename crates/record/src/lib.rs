@@ -6,6 +6,7 @@
 pub mod file;
 mod heap;
 mod launch;
+mod left_out;
 mod outside;
 mod sampler;
 mod schedule;

@@ -10,6 +10,7 @@ use slip_model::{Batch, Language, Totals};
 use thiserror::Error;
 
 use crate::file::{FileError, Writer};
+use crate::left_out::LeftOut;
 use crate::schedule::{Schedule, Wake, monotonic_ns, own_cpu_ns};
 use crate::target::{TargetError, TargetSet};
 use crate::{Sampler, Sink, TargetIssue};
@@ -96,8 +97,7 @@ pub struct Session<'a> {
     sink: Sink,
     /// Processes that cannot be sampled yet, when to ask again and after what time then.
     waiting: BTreeMap<u32, (u64, u64)>,
-    /// The last reason why a process of a tree was left out.
-    left_out: Vec<(u32, TargetIssue)>,
+    left_out: LeftOut,
 }
 
 impl std::fmt::Debug for Session<'_> {
@@ -109,7 +109,14 @@ impl std::fmt::Debug for Session<'_> {
 impl<'a> Session<'a> {
     /// A session that samples `targets`.
     pub fn new(options: SessionOptions, targets: TargetSet, sampler: &'a mut dyn Sampler) -> Self {
-        Self { options, targets, sampler, sink: Sink::new(), waiting: BTreeMap::new(), left_out: Vec::new() }
+        Self {
+            options,
+            targets,
+            sampler,
+            sink: Sink::new(),
+            waiting: BTreeMap::new(),
+            left_out: LeftOut::default(),
+        }
     }
 
     /// Finds the processes and their interpreters, before anything is written.
@@ -119,26 +126,24 @@ impl<'a> Session<'a> {
     /// [`SessionError::Issue`] if a process that was named cannot be sampled, or none of a tree or pool can.
     pub fn prepare(&mut self) -> Result<(), SessionError> {
         self.refresh(0);
-        if let Some((pid, issue)) =
-            self.left_out.iter().find(|(pid, _)| self.targets.is_explicit(*pid)).cloned()
-            && !self.options.waits_for_interpreter
-        {
+        if self.options.waits_for_interpreter {
+            return Ok(());
+        }
+        let mut left_out = self.left_out.list().into_iter();
+        let none = self.sampler.pids().is_empty();
+        if let Some((pid, issue)) = left_out.find(|(pid, _)| none || self.targets.is_explicit(*pid)) {
             return Err(SessionError::Issue { pid, issue });
         }
-        if self.sampler.pids().is_empty() && !self.options.waits_for_interpreter {
-            if let Some((pid, issue)) = self.left_out.first().cloned() {
-                return Err(SessionError::Issue { pid, issue });
-            }
-            if let Some(pid) = self.waiting.keys().next() {
-                return Err(SessionError::Issue { pid: *pid, issue: TargetIssue::NotReady });
-            }
+        if none && let Some(pid) = self.waiting.keys().next() {
+            return Err(SessionError::Issue { pid: *pid, issue: TargetIssue::NotReady });
         }
         Ok(())
     }
 
-    /// Processes of a tree that could not be sampled, with the reasons.
-    pub fn left_out(&self) -> &[(u32, TargetIssue)] {
-        &self.left_out
+    /// Processes of the target that could not be sampled, with the reasons; first those that may be interpreters. Of
+    /// those that have ended only the last.
+    pub fn left_out(&self) -> Vec<(u32, TargetIssue)> {
+        self.left_out.list()
     }
 
     /// What was collected, for those who need no file.
@@ -250,6 +255,7 @@ impl<'a> Session<'a> {
         let change = self.targets.refresh();
         for pid in change.ended {
             self.waiting.remove(&pid);
+            self.left_out.end(pid);
         }
         let any_started = !change.started.is_empty();
         for pid in change.started {
@@ -272,15 +278,14 @@ impl<'a> Session<'a> {
             match self.sampler.add(pid, now_ns, &mut self.sink) {
                 Ok(Language::Python | Language::Php) => {
                     self.waiting.remove(&pid);
-                    self.left_out.retain(|(other, _)| *other != pid);
+                    self.left_out.remove(pid);
                 }
                 Err(TargetIssue::NotFound) => {
                     self.waiting.remove(&pid);
                 }
                 Err(issue) => {
                     if issue != TargetIssue::NotReady {
-                        self.left_out.retain(|(other, _)| *other != pid);
-                        self.left_out.push((pid, issue));
+                        self.left_out.add(pid, issue);
                     }
                     if let Some((when, delay)) = self.waiting.get_mut(&pid) {
                         *when = now_ns + *delay;

@@ -110,6 +110,37 @@ fn an_unsupported_version_names_those_that_are() {
 }
 
 #[test]
+fn a_child_of_an_unsupported_version_does_not_vanish_without_a_word() {
+    let Some(old) = pythons().into_iter().find(|python| python.version < (3, 11)) else {
+        skip("a child of CPython before 3.11", "none under pyenv");
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.slip");
+    let text = format!(
+        "
+import subprocess
+child = subprocess.Popen([{:?}, '-c', 'import sys; print(flush=True); sys.stdin.readline()'],
+                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+child.stdout.readline()
+print('ready', flush=True)
+child.wait()
+",
+        old.program
+    );
+    let target = Target::python(&text);
+    let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", target.pid())).unwrap();
+    let recorder = Recorder::start(&file, &["--pid", &target.pid(), "--children", "--duration", "0.2"]);
+    let ran = recorder.ends();
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let warning = format!(
+        "warning: process {}: CPython 3.10 or older is not supported, only 3.11 to 3.15 are; it is not in the recording\n",
+        children.trim()
+    );
+    assert!(ran.stderr.starts_with(&warning), "{}", ran.stderr);
+}
+
+#[test]
 fn the_output_is_protected() {
     let folder = tempfile::tempdir().unwrap();
     let target = Target::python(BUSY);
