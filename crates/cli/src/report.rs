@@ -1,7 +1,9 @@
 //! `slip report`.
 
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 use slip_record::file::load;
 use slip_report::{Format, Options};
@@ -12,6 +14,12 @@ use crate::failure::{self, Failure};
 /// Writes the report.
 #[allow(clippy::print_stderr, reason = "what is said to the user besides data")]
 pub(crate) fn run(options: &ReportOptions) -> Result<(), Failure> {
+    if let Some(output) = &options.output
+        && is_same_file(&options.file, output)
+    {
+        return Err(Failure::new(failure::USAGE, "the report would overwrite the recording")
+            .hint("choose another name with -o"));
+    }
     let loaded = load(&options.file)?;
     for warning in &loaded.warnings {
         eprintln!("warning: {}", slip_report::clean(warning));
@@ -45,4 +53,10 @@ pub(crate) fn run(options: &ReportOptions) -> Result<(), Failure> {
             .hint("record for longer, or at a higher rate"));
     }
     Ok(())
+}
+
+/// By whatever name. A file that does not exist is none.
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    let number = |path: &Path| fs::metadata(path).map(|found| (found.dev(), found.ino())).ok();
+    number(one).is_some_and(|found| number(other) == Some(found))
 }

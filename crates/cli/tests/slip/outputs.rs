@@ -96,6 +96,23 @@ fn a_report_that_cannot_be_written() {
     }
 }
 
+#[test]
+fn a_report_does_not_overwrite_its_recording() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, link) = (folder.path().join("a.slip"), folder.path().join("link"));
+    let target = Target::python(BUSY);
+    let recorder = Recorder::start(&file, &["--pid", &target.pid(), "--duration", "0.1"]);
+    assert_eq!(recorder.ends().code, 0);
+    fs::hard_link(&file, &link).unwrap();
+    let before = fs::read(&file).unwrap();
+    for output in [&file, &link] {
+        let ran = run(&["report", file.to_str().unwrap(), "--output", output.to_str().unwrap()]);
+        let message = "error: the report would overwrite the recording\nhint: choose another name with -o\n";
+        assert_eq!((ran.code, ran.stderr.as_str()), (2, message));
+    }
+    assert!(fs::read(&file).unwrap() == before);
+}
+
 /// A small disk of its own. Taken away when dropped.
 struct SmallDisk(tempfile::TempDir);
 
