@@ -13,8 +13,6 @@ use crate::record::target_of;
 /// Capabilities by their bit in `CapEff`, with what they are needed for.
 const CAP_SYS_PTRACE: u32 = 19;
 const CAP_SYS_ADMIN: u32 = 21;
-const CAP_PERFMON: u32 = 38;
-const CAP_BPF: u32 = 39;
 const CAP_CHECKPOINT_RESTORE: u32 = 40;
 
 /// Kernel and machine, for the header of a recording.
@@ -130,18 +128,6 @@ fn machine() -> Vec<Line> {
         works: true,
         what: "running or waiting",
         state: if syscall { "/proc/PID/syscall".to_owned() } else { "/proc/PID/stat (slower)".to_owned() },
-        fix: None,
-    });
-    let bpf = has(CAP_BPF) && has(CAP_PERFMON) || has(CAP_SYS_ADMIN);
-    let btf = fs::metadata("/sys/kernel/btf/vmlinux").is_ok();
-    lines.push(Line {
-        works: bpf && btf,
-        what: "kernel side (not used yet)",
-        state: format!(
-            "{}, {}",
-            if bpf { "CAP_BPF and CAP_PERFMON" } else { "no CAP_BPF or CAP_PERFMON" },
-            if btf { "BTF" } else { "no BTF" }
-        ),
         fix: None,
     });
     lines
