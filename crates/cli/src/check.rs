@@ -15,6 +15,9 @@ const CAP_SYS_PTRACE: u32 = 19;
 const CAP_SYS_ADMIN: u32 = 21;
 const CAP_CHECKPOINT_RESTORE: u32 = 40;
 
+/// This program, for a shell.
+const SLIP: &str = "\"$(command -v slip)\"";
+
 /// Kernel and machine, for the header of a recording.
 pub(crate) fn host() -> String {
     let read = |file: &str| fs::read_to_string(format!("/proc/sys/kernel/{file}")).unwrap_or_default();
@@ -89,29 +92,8 @@ fn check_target(options: &CheckOptions, text: &mut String) -> Result<(), Failure
 }
 
 fn machine() -> Vec<Line> {
-    let root = status_value(std::process::id(), "Uid")
-        .is_some_and(|uids| uids.split_whitespace().nth(1) == Some("0"));
-    let slip = "\"$(command -v slip)\"";
-    let ptrace = has(CAP_SYS_PTRACE);
     let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
-    let scope = scope.trim();
-    let mut lines = vec![Line {
-        works: ptrace,
-        what: "processes of other users",
-        state: if ptrace { "CAP_SYS_PTRACE".to_owned() } else { "no CAP_SYS_PTRACE".to_owned() },
-        fix: (!ptrace).then(|| format!("sudo setcap cap_sys_ptrace+ep {slip}   (or run as root)")),
-    }];
-    let siblings = ptrace || root || matches!(scope, "" | "0");
-    lines.push(Line {
-        works: siblings,
-        what: "processes of the same user",
-        state: if scope.is_empty() {
-            "no Yama restriction".to_owned()
-        } else {
-            format!("kernel.yama.ptrace_scope = {scope}")
-        },
-        fix: (!siblings).then(|| "sudo sysctl kernel.yama.ptrace_scope=0".to_owned()),
-    });
+    let mut lines = processes(has(CAP_SYS_PTRACE), scope.trim());
     let map_files = has(CAP_CHECKPOINT_RESTORE) || has(CAP_SYS_ADMIN);
     lines.push(Line {
         works: map_files,
@@ -121,7 +103,7 @@ fn machine() -> Vec<Line> {
         } else {
             "libpython or libphp replaced by an upgrade cannot be read; programs can".to_owned()
         },
-        fix: (!map_files).then(|| format!("sudo setcap cap_sys_ptrace,cap_checkpoint_restore+ep {slip}")),
+        fix: (!map_files).then(|| format!("sudo setcap cap_sys_ptrace,cap_checkpoint_restore+ep {SLIP}")),
     });
     let syscall = fs::read("/proc/self/syscall").is_ok();
     lines.push(Line {
@@ -133,8 +115,74 @@ fn machine() -> Vec<Line> {
     lines
 }
 
+/// Whose processes may be read, with this capability and this `kernel.yama.ptrace_scope` (empty: a kernel without Yama).
+fn processes(ptrace: bool, scope: &str) -> Vec<Line> {
+    // Yama's 1 and 2 let pass who has the capability, 3 nobody until the next boot.
+    let closed = scope == "3";
+    let others = ptrace && !closed;
+    let same_user = others || matches!(scope, "" | "0");
+    let fix = |works: bool, remedy: String| {
+        let reboot = "boot with kernel.yama.ptrace_scope = 1, see /etc/sysctl.d: 3 cannot be lowered";
+        (!works).then(|| if closed { reboot.to_owned() } else { remedy })
+    };
+    let yama = if scope.is_empty() {
+        "no Yama restriction".to_owned()
+    } else {
+        format!("kernel.yama.ptrace_scope = {scope}")
+    };
+    vec![
+        Line {
+            works: others,
+            what: "processes of other users",
+            state: match (ptrace, closed) {
+                (true, true) => yama.clone(),
+                (true, false) => "CAP_SYS_PTRACE".to_owned(),
+                (false, _) => "no CAP_SYS_PTRACE".to_owned(),
+            },
+            fix: fix(others, format!("sudo setcap cap_sys_ptrace+ep {SLIP}   (or run as root)")),
+        },
+        Line {
+            works: same_user,
+            what: "processes of the same user",
+            state: yama,
+            fix: fix(same_user, "sudo sysctl kernel.yama.ptrace_scope=0".to_owned()),
+        },
+    ]
+}
+
 fn has(capability: u32) -> bool {
     status_value(std::process::id(), "CapEff")
         .and_then(|text| u64::from_str_radix(&text, 16).ok())
         .is_some_and(|set| set >> capability & 1 == 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn yama_lets_pass_who_has_the_capability_but_nobody_if_it_is_closed() {
+        // Capability, scope, other users, same user, words of the fix of the latter.
+        let cases = [
+            (true, "", true, true, ""),
+            (true, "0", true, true, ""),
+            (true, "1", true, true, ""),
+            (true, "2", true, true, ""),
+            (true, "3", false, false, "boot"),
+            (false, "", false, true, ""),
+            (false, "0", false, true, ""),
+            // Root in a container has no capability as a rule.
+            (false, "1", false, false, "sysctl"),
+            (false, "2", false, false, "sysctl"),
+            (false, "3", false, false, "boot"),
+        ];
+        for (ptrace, scope, others, same_user, fix) in cases {
+            let lines = processes(ptrace, scope);
+            assert_eq!((lines[0].works, lines[1].works), (others, same_user), "{ptrace} {scope}");
+            for line in &lines {
+                assert_eq!(line.works, line.fix.is_none(), "{ptrace} {scope}: {}", line.what);
+            }
+            assert!(lines[1].fix.clone().unwrap_or_default().contains(fix), "{ptrace} {scope}");
+        }
+    }
 }
