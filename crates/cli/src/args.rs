@@ -8,7 +8,6 @@ use clap_complete::Shell;
 const EXIT_CODES: &str = "\
 Exit codes:
   0    fine
-  1    findings at or above --fail-on
   2    wrong use: unknown option, value out of range, not a recording
   3    target gone, or none found
   4    not an interpreter, or an unsupported runtime or version
