@@ -122,7 +122,7 @@ pub(crate) struct ReportOptions {
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     /// Rows of each table
-    #[arg(long, value_name = "N", default_value = "15", value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    #[arg(long, value_name = "N", default_value = "10", value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub(crate) top: u32,
     /// Count idle workers too
     #[arg(long)]
@@ -176,5 +176,13 @@ mod tests {
     #[test]
     fn the_definitions_fit_together() {
         Args::command().debug_assert();
+    }
+
+    #[test]
+    fn a_report_is_as_long_as_what_record_prints() {
+        let Command::Report(options) = Args::parse_from(["slip", "report", "a.slip"]).command else {
+            panic!("not understood")
+        };
+        assert_eq!(options.top as usize, slip_report::Options::default().top);
     }
 }
