@@ -193,6 +193,7 @@ impl WatchedProcess {
             let state = state_of(reading, activity);
             self.store(now_ns, options, sink, reading, thread, state, RequestId(0));
         }
+        readings.iter_mut().for_each(was_stored);
         if readings.len() < self.threads.len() {
             let alive: HashSet<u64> = readings.iter().map(|reading| reading.thread_key).collect();
             self.threads.retain(|key, _| alive.contains(key));
@@ -238,6 +239,7 @@ impl WatchedProcess {
             }
         };
         self.store(now_ns, options, sink, &reading.stack, thread, state, request);
+        was_stored(&mut self.php.stack);
         Ok(true)
     }
 
@@ -398,6 +400,13 @@ fn issue_of(error: OpenError) -> TargetIssue {
     }
 }
 
+/// What is stored again while the thread rests was not read again, so it was not repaired again either.
+fn was_stored(reading: &mut StackReading) {
+    if reading.outcome == Outcome::Repaired {
+        reading.outcome = Outcome::Clean;
+    }
+}
+
 fn state_of(reading: &StackReading, activity: Activity) -> State {
     let mut state = match activity {
         Activity::Running => State::ON_CPU,
@@ -468,4 +477,41 @@ fn title(pid: u32) -> String {
         }
     }
     title
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "test code")]
+mod tests {
+    use slip_testkit::{Launch, pythons};
+
+    use super::*;
+
+    #[test]
+    fn a_repaired_stack_is_counted_once_while_its_thread_rests() {
+        let text = "import sys\nprint('ready', flush=True)\nsys.stdin.readline()\n";
+        let Some(python) = pythons().into_iter().find(|python| python.version >= (3, 11)) else {
+            slip_testkit::skip("a_repaired_stack_is_counted_once", "no CPython from 3.11 on");
+            return;
+        };
+        let mut target = Launch::text(&python, "waits.py", text).start().unwrap();
+        target.wait_ready().unwrap();
+        let (mut sink, mut code) = (Sink::new(), CodeCache::default());
+        let mut process = WatchedProcess::attach(target.pid(), 0, &mut sink, &mut code).unwrap();
+        let options = Options::default();
+        // It runs for a moment still after it has said that it is ready.
+        let rests = (0..1_000_000).any(|_| {
+            process.sample(0, options, &mut sink, &mut code);
+            process.rests()
+        });
+        assert!(rests, "it waits for a line");
+        process.readings[0].outcome = Outcome::Repaired;
+        let before = sink.samples().len();
+        for now_ns in 1..=3 {
+            process.sample(now_ns, options, &mut sink, &mut code);
+        }
+        let repaired: Vec<bool> =
+            sink.samples().iter().skip(before).map(|sample| sample.state.has(State::REPAIRED)).collect();
+        assert_eq!(repaired, [true, false, false]);
+        assert_eq!(sink.totals.repaired, 1);
+    }
 }
