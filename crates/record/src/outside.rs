@@ -1,6 +1,7 @@
 //! The sampler that reads from outside: no privilege in the kernel, nothing written, nothing stopped.
 
 mod process;
+mod title;
 
 use slip_model::{Language, Mode};
 use slip_zend::CodeCache;

@@ -1,7 +1,6 @@
 //! One process that is read from outside.
 
 use std::collections::{HashMap, HashSet};
-use std::path::Path;
 
 use slip_cpython::Interpreter;
 use slip_model::{
@@ -14,7 +13,7 @@ use slip_remote::{
 };
 use slip_zend::{CodeCache, Engine, Phase, PhpReading};
 
-use super::Options;
+use super::{Options, title};
 use crate::{Sink, TargetIssue};
 
 /// After so many failed reads in a row the process is looked at anew: it may have become another program by `exec`.
@@ -76,7 +75,7 @@ impl WatchedProcess {
             ns_pid,
             language,
             version,
-            title: title(pid),
+            title: title(pid, language),
             first_ns: now_ns,
             ..Process::default()
         });
@@ -434,49 +433,10 @@ fn comm(pid: u32, tid: u32, interner: &mut Interner) -> slip_model::StringId {
     interner.string(text.trim_end())
 }
 
-/// What to call a process: a title that it gave itself, or its program and script. Further arguments may hold secrets.
-fn title(pid: u32) -> String {
-    let arguments = command_line(pid);
-    let Some((program, rest)) = arguments.split_first() else {
-        return process_stat(pid).map_or_else(String::new, |stat| stat.comm);
-    };
-    // A title set by the program is one argument with spaces.
-    if program.contains(' ') || program.contains(": ") {
-        return program.clone();
-    }
-    let name = |path: &str| {
-        Path::new(path)
-            .file_name()
-            .map_or_else(|| path.to_owned(), |name| name.to_string_lossy().into_owned())
-    };
-    let mut title = name(program);
-    let mut rest = rest.iter();
-    while let Some(argument) = rest.next() {
-        match argument.as_str() {
-            "-m" => {
-                if let Some(module) = rest.next() {
-                    title.push_str(" -m ");
-                    title.push_str(module);
-                }
-                break;
-            }
-            "-c" | "-r" => {
-                title.push(' ');
-                title.push_str(argument);
-                break;
-            }
-            "-d" | "-X" | "-W" => {
-                rest.next();
-            }
-            option if option.starts_with('-') => {}
-            script => {
-                title.push(' ');
-                title.push_str(&name(script));
-                break;
-            }
-        }
-    }
-    title
+/// What to call a process.
+fn title(pid: u32, language: Language) -> String {
+    let title = title::title(&command_line(pid), language);
+    if title.is_empty() { process_stat(pid).map_or_else(String::new, |stat| stat.comm) } else { title }
 }
 
 #[cfg(test)]
