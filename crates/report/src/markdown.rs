@@ -265,7 +265,10 @@ fn requests(text: &mut String, recording: &Recording, summary: &Summary, options
             duration(route.p50_ns),
             duration(route.p95_ns),
             memory,
-            code(format!("{method} {uri}").trim(), NAME, true),
+            match format!("{method} {uri}").trim() {
+                "" => "[unnamed]".into(),
+                text => code(text, NAME, true),
+            },
         ]);
     }
     table.write(text);

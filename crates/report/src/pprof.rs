@@ -43,7 +43,8 @@ pub(crate) fn render(recording: &Recording, options: &Options) -> Result<Vec<u8>
     let interval_ns = recording.info.interval_ns.max(1);
     for (key, count) in counts {
         let mut label = labels[key.root as usize].clone();
-        if let Some(text) = route_texts.get(key.extra as usize) {
+        // An empty text, which is string 0, would make it a label that is neither text nor number.
+        if let Some(text) = route_texts.get(key.extra as usize).filter(|text| **text != 0) {
             label.push(Label { key: request_key, str: *text, num: 0 });
         }
         let location_id = builder.locations(&key);
@@ -228,6 +229,23 @@ mod tests {
         let mut profile = Vec::new();
         flate2::read::GzDecoder::new(bytes).read_to_end(&mut profile).unwrap();
         Profile::decode(&profile[..]).unwrap()
+    }
+
+    #[test]
+    fn a_request_without_uri_is_called_by_its_script_and_one_without_both_has_no_label() {
+        for (script, expected) in [("/srv/run.php", Some("/srv/run.php")), ("", None)] {
+            let mut recording = both_languages();
+            let script = recording.interner.string(script);
+            for request in &mut recording.requests {
+                *request = slip_model::Request { id: request.id, script, ..Default::default() };
+            }
+            let profile = decode(&render(&recording, &Options::default()).unwrap());
+            let labels: Vec<Label> = profile.sample.iter().flat_map(|sample| sample.label.clone()).collect();
+            assert!(labels.iter().all(|label| label.str != 0 || label.num != 0));
+            let text = |at: i64| profile.string_table[at as usize].as_str();
+            let request = labels.iter().find(|label| text(label.key) == "request");
+            assert_eq!(request.map(|label| text(label.str)), expected);
+        }
     }
 
     #[test]

@@ -51,6 +51,21 @@ fn speedscope() {
 }
 
 #[test]
+fn requests_of_php_s_command_line_are_called_by_their_script() {
+    for (script, cell) in [("/srv/run.php", "| `/srv/run.php` |"), ("", "| [unnamed]")] {
+        let mut recording = both_languages();
+        let script = recording.interner.string(script);
+        for request in &mut recording.requests {
+            (request.method, request.uri) = Default::default();
+            request.script = script;
+        }
+        let text = render(&recording, Format::Markdown, &Options::default()).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        assert!(text.contains(cell), "{text}");
+    }
+}
+
+#[test]
 fn headlines() {
     let first_line = |recording| {
         let text =

@@ -187,7 +187,7 @@ pub struct RequestSummary {
 pub struct Route {
     /// HTTP method.
     pub method: StringId,
-    /// Path.
+    /// Path of the URI; file of the script where there is no URI, as on PHP's command line.
     pub uri: StringId,
     /// Number of requests.
     pub count: u64,

@@ -6,7 +6,7 @@ use slip_model::{Recording, Request, RequestId, StringId};
 
 use super::{RequestSummary, Route};
 
-/// Method and path.
+/// Method and path; PHP's command line has neither, but a script.
 pub(crate) type RouteKey = (StringId, StringId);
 
 /// Finds the route of a request, for each of millions of samples.
@@ -36,7 +36,8 @@ impl RouteTable {
         let mut routes = Vec::new();
         let mut known: HashMap<RouteKey, u32> = HashMap::new();
         for request in requests {
-            let key = (request.method, request.uri);
+            let path = if request.uri == StringId::default() { request.script } else { request.uri };
+            let key = (request.method, path);
             let route = *known.entry(key).or_insert_with(|| {
                 routes.push(key);
                 // Fewer routes than requests, whose numbers have 32 bits.
