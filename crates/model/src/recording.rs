@@ -262,7 +262,7 @@ pub struct Batch {
     pub threads: Vec<Thread>,
     /// New samples.
     pub samples: SampleBlock,
-    /// Requests that ended, in any order.
+    /// Requests that ended, or were under way at the end of the recording, in any order.
     pub requests: Vec<Request>,
     /// Totals so far.
     pub totals: Totals,
@@ -283,7 +283,7 @@ pub struct Recording {
     pub threads: Vec<Thread>,
     /// Samples, oldest first.
     pub blocks: Vec<SampleBlock>,
-    /// Requests that ended while they were watched, in the order of their end.
+    /// Requests, in the order of their end; those under way at the end of the recording, as far as they were seen, last.
     pub requests: Vec<Request>,
 }
 

@@ -258,12 +258,13 @@ fn requests(text: &mut String, recording: &Recording, summary: &Summary, options
     for route in requests.routes.iter().take(shown) {
         let [method, uri] = [route.method, route.uri].map(|id| recording.interner.text(id));
         let memory = if route.peak_memory_bytes == 0 { "?".into() } else { bytes(route.peak_memory_bytes) };
+        let seen = |ns| if route.whole == 0 { "?".into() } else { duration(ns) };
         table.row([
             share(route.samples, requests.busy),
             count(route.count),
-            duration(route.mean_ns),
-            duration(route.p50_ns),
-            duration(route.p95_ns),
+            seen(route.mean_ns),
+            seen(route.p50_ns),
+            seen(route.p95_ns),
             memory,
             match format!("{method} {uri}").trim() {
                 "" => "[unnamed]".into(),
@@ -276,9 +277,14 @@ fn requests(text: &mut String, recording: &Recording, summary: &Summary, options
         0 => String::new(),
         more => format!("{} more routes. ", count(more as u64)),
     };
+    let cut: u64 = requests.routes.iter().map(|route| route.count - route.whole).sum();
+    let cut = match cut {
+        0 => String::new(),
+        cut => format!(" {} seen only in part, at the begin or the end, have no duration.", count(cut)),
+    };
     let _ = writeln!(
         text,
-        "\n{more}Durations are as seen by samples, good to ±{}; shorter requests may not have been seen at all.",
+        "\n{more}Durations are as seen by samples, good to ±{}; shorter requests may not have been seen at all.{cut}",
         duration(summary.interval_ns)
     );
 }

@@ -5,6 +5,7 @@ mod requests;
 
 pub(crate) use functions::FunctionTable;
 pub(crate) use requests::RouteTable;
+use requests::Watch;
 
 use std::collections::HashMap;
 
@@ -170,7 +171,7 @@ pub struct HotStack {
 /// All requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestSummary {
-    /// Requests that ended while they were watched and that a sample saw. Those that began and ended between two
+    /// Requests that a sample saw, also those under way at the begin or the end. Those that began and ended between two
     /// samples are not known.
     pub count: u64,
     /// Busy samples of the processes that serve requests: what the routes are a share of.
@@ -182,7 +183,8 @@ pub struct RequestSummary {
 /// The requests to one path by one method.
 ///
 /// Durations are as seen by samples: from the first to the last sample that saw the request, plus one interval. So one
-/// duration is good to an interval, while a mean of many is better than that.
+/// duration is good to an interval, while a mean of many is better than that. Requests that were under way when their
+/// process was first or last looked at are left out of the durations, as only a part of each was seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Route {
     /// HTTP method.
@@ -193,6 +195,8 @@ pub struct Route {
     pub count: u64,
     /// Busy samples in them.
     pub samples: u64,
+    /// Requests that were seen whole: what the durations are of. 0 leaves them unknown.
+    pub whole: u64,
     /// Mean duration.
     pub mean_ns: u64,
     /// Median duration.
@@ -244,6 +248,9 @@ impl Summary {
 #[derive(Clone, Copy, Default)]
 struct ThreadCount {
     time: TimeSplit,
+    /// Of its first and last sample.
+    first_ns: u64,
+    last_ns: u64,
     gil_held: u64,
     serves_requests: bool,
 }
@@ -281,6 +288,9 @@ impl<'a> Scan<'a> {
         let Some(thread) = self.threads.get_mut(sample.thread.0 as usize) else { return };
         self.samples += 1;
         let state = sample.state;
+        let is_first = thread.time.total() == 0;
+        thread.first_ns = if is_first { sample.time_ns } else { sample.time_ns.min(thread.first_ns) };
+        thread.last_ns = sample.time_ns.max(thread.last_ns);
         thread.time.count(state);
         if state.has(State::IDLE) {
             return;
@@ -319,7 +329,7 @@ impl<'a> Scan<'a> {
             frameless: self.stacks.first().map_or(0, |stack| stack.samples),
             lines: functions::lines(&recording.interner, &self.stacks),
             stacks: hot_stacks(&self.stacks),
-            requests: self.requests.finish(serving_busy),
+            requests: self.requests.finish(serving_busy, &watches(recording, &self.threads)),
             quality: Quality {
                 totals,
                 missed_ticks: totals.ticks_planned.saturating_sub(totals.ticks_taken),
@@ -378,6 +388,21 @@ fn workers(recording: &Recording, threads: &[ThreadCount]) -> (Vec<ProcessSummar
         (b.time.busy(), b.time.total(), &a.title).cmp(&(a.time.busy(), a.time.total(), &b.title))
     });
     (processes, groups, serving_busy)
+}
+
+/// When each process was watched.
+fn watches(recording: &Recording, threads: &[ThreadCount]) -> Vec<Watch> {
+    let mut times = vec![(u64::MAX, 0); recording.processes.len()];
+    for (thread, counted) in recording.threads.iter().zip(threads) {
+        if let Some((first_ns, last_ns)) = times.get_mut(thread.process.0 as usize)
+            && counted.time.total() > 0
+        {
+            *first_ns = counted.first_ns.min(*first_ns);
+            *last_ns = counted.last_ns.max(*last_ns);
+        }
+    }
+    let watch = |(process, (first_ns, last_ns))| Watch::new(recording, process, first_ns, last_ns);
+    recording.processes.iter().zip(times).map(watch).collect()
 }
 
 fn hot_stacks(stacks: &[StackCount]) -> Vec<HotStack> {

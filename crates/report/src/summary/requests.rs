@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use slip_model::{Recording, Request, RequestId, StringId};
+use slip_model::{Mode, Process, Recording, Request, RequestId, StringId};
 
 use super::{RequestSummary, Route};
 
@@ -51,13 +51,43 @@ impl RouteTable {
         Self { routes, of }
     }
 
-    /// The route of a request, as an index; `None` if it has not ended or there is none.
+    /// The route of a request, as an index; `None` if there is none, or none is known as the recorder was killed before it
+    /// ended.
     pub(crate) fn find(&self, request: RequestId) -> Option<usize> {
         let route = match &self.of {
             RouteOf::Table(table) => table.get(request.0 as usize),
             RouteOf::Map(map) => map.get(&request.0),
         };
         route.map(|route| *route as usize).filter(|route| *route < self.routes.len())
+    }
+}
+
+/// The first and the last time that a process was looked at, nanoseconds since the begin of the recording. A request that
+/// was seen at one of them was not seen whole.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Watch {
+    first_ns: u64,
+    last_ns: u64,
+}
+
+impl Watch {
+    /// Of a process that has these samples. One that ended took its request with it.
+    pub(super) fn new(recording: &Recording, process: &Process, first_ns: u64, last_ns: u64) -> Self {
+        let ended = process.ended_ns != 0;
+        if recording.info.mode == Mode::Wall {
+            return Self { first_ns, last_ns: if ended { u64::MAX } else { last_ns } };
+        }
+        // The looks that the mode leaves out are not in the recording. The first and the last are within an interval,
+        // and each may be late.
+        let late_ns = 2 * recording.info.interval_ns;
+        Self {
+            first_ns: process.first_ns.saturating_add(late_ns),
+            last_ns: if ended { u64::MAX } else { recording.totals.duration_ns.saturating_sub(late_ns) },
+        }
+    }
+
+    fn has_seen_whole(self, request: &Request) -> bool {
+        request.first_ns > self.first_ns && request.last_ns < self.last_ns
     }
 }
 
@@ -81,7 +111,8 @@ impl<'a> Scan<'a> {
         }
     }
 
-    pub(super) fn finish(self, busy: u64) -> RequestSummary {
+    /// `watches` by number of the process.
+    pub(super) fn finish(self, busy: u64, watches: &[Watch]) -> RequestSummary {
         let interner = &self.recording.interner;
         let interval_ns = self.recording.info.interval_ns;
         let mut durations = vec![Vec::new(); self.samples.len()];
@@ -91,16 +122,20 @@ impl<'a> Scan<'a> {
         }
         for request in &self.recording.requests {
             if let Some(at) = self.table.find(request.id) {
-                let seen_ns = request.last_ns.saturating_sub(request.first_ns);
-                durations[at].push(seen_ns.saturating_add(interval_ns));
-                let peak = &mut routes[at].peak_memory_bytes;
-                *peak = request.peak_memory_bytes.max(*peak);
+                let route = &mut routes[at];
+                route.count += 1;
+                route.peak_memory_bytes = request.peak_memory_bytes.max(route.peak_memory_bytes);
+                let watch = watches.get(request.process.0 as usize);
+                if watch.is_some_and(|watch| watch.has_seen_whole(request)) {
+                    let seen_ns = request.last_ns.saturating_sub(request.first_ns);
+                    durations[at].push(seen_ns.saturating_add(interval_ns));
+                }
             }
         }
         for (route, durations) in routes.iter_mut().zip(&mut durations) {
             durations.sort_unstable();
             let sum: u128 = durations.iter().map(|ns| u128::from(*ns)).sum();
-            route.count = durations.len() as u64;
+            route.whole = durations.len() as u64;
             route.mean_ns = u64::try_from(sum / durations.len().max(1) as u128).unwrap_or(u64::MAX);
             route.p50_ns = quantile(durations, 50);
             route.p95_ns = quantile(durations, 95);
@@ -122,8 +157,39 @@ fn quantile(sorted: &[u64], percent: usize) -> u64 {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "test code")]
 mod tests {
     use super::*;
+    use crate::Summary;
+    use crate::support::{Builder, INTERVAL_NS};
+    use slip_model::{Language, StackId, State};
+
+    #[test]
+    fn requests_under_way_at_the_begin_or_the_end_do_not_make_durations_shorter() {
+        for (mode, ended, whole, mean) in
+            [(Mode::Wall, 0, 1, 11), (Mode::Cpu, 0, 1, 11), (Mode::Wall, 200, 2, 8), (Mode::Cpu, 200, 2, 8)]
+        {
+            let mut b = Builder::new("");
+            b.recording.info.mode = mode;
+            let process = b.process(Language::Php, "8.4.1", 7, "php-fpm: pool a");
+            let thread = b.thread(process, 7, 0, "");
+            // One look per interval, from the first on: a request for 3, then one for 11, and one for 5 to the end.
+            for (id, first, looks) in [(1_u32, 1_u64, 3_u64), (2, 20, 11), (3, 196, 5)] {
+                b.request(id, process, "GET", "/", looks - 1, 0);
+                for look in first..first + looks {
+                    b.sample_at(look * INTERVAL_NS, thread, StackId(0), State::ON_CPU, id);
+                }
+                let request = b.recording.requests.last_mut().unwrap();
+                (request.first_ns, request.last_ns) =
+                    (first * INTERVAL_NS, (first + looks - 1) * INTERVAL_NS);
+            }
+            let mut recording = b.finish();
+            recording.processes[0].ended_ns = ended * INTERVAL_NS;
+            let route = Summary::of(&recording).requests.routes[0];
+            assert_eq!((route.count, route.whole), (3, whole), "{mode:?}, ended {ended}");
+            assert_eq!(route.mean_ns, mean * INTERVAL_NS, "{mode:?}, ended {ended}");
+        }
+    }
 
     #[test]
     fn quantiles_are_values_that_occurred() {

@@ -70,10 +70,20 @@ impl Builder {
         request: u32,
     ) {
         for _ in 0..count {
-            let time_ns = self.now_ns;
-            self.block.push(Sample { time_ns, thread, stack, state, request: RequestId(request) });
+            self.sample_at(self.now_ns, thread, stack, state, request);
             self.now_ns += INTERVAL_NS / 4;
         }
+    }
+
+    pub(crate) fn sample_at(
+        &mut self,
+        time_ns: u64,
+        thread: ThreadId,
+        stack: StackId,
+        state: State,
+        request: u32,
+    ) {
+        self.block.push(Sample { time_ns, thread, stack, state, request: RequestId(request) });
     }
 
     pub(crate) fn request(
@@ -85,14 +95,18 @@ impl Builder {
         intervals: u64,
         memory: u64,
     ) {
+        let of_process = |thread: &u32| self.recording.threads[*thread as usize].process == process;
+        let first_sample = self.block.thread.iter().position(of_process);
+        // Not under way at the first sample of its process.
+        let first_ns = first_sample.map_or(0, |at| self.block.time_ns[at]) + 1_000;
         let interner = &mut self.recording.interner;
         self.recording.requests.push(Request {
             id: RequestId(id),
             process,
             method: interner.string(method),
             uri: interner.string(uri),
-            first_ns: 1_000,
-            last_ns: 1_000 + intervals * INTERVAL_NS,
+            first_ns,
+            last_ns: first_ns + intervals * INTERVAL_NS,
             samples: intervals as u32 + 1,
             peak_memory_bytes: memory,
             ..Request::default()
@@ -186,5 +200,8 @@ pub(crate) fn both_languages() -> Recording {
     b.samples(2, sub, StackId(0), wait, 0);
     b.request(1, first, "GET", "/cart/<script>", 23, 4_194_304);
     b.request(2, second, "GET", "/cart/<script>", 24, 6_291_456);
+    for process in [first, second] {
+        b.recording.processes[process.0 as usize].ended_ns = 1_900_000_000;
+    }
     b.finish()
 }
