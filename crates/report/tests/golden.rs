@@ -97,5 +97,20 @@ fn headlines() {
         }
         lines.push(first_line(b.finish()));
     }
+    // A worker of Python waits for its next request in code of its own.
+    for cases in [[(65, 0, State::default()), (20, 1, State::ON_CPU)], [(65, 0, State::default()); 2]] {
+        let mut b = Builder::new("");
+        let process = b.process(Language::Python, "3.13.1", 7, "gunicorn: worker [shop]");
+        let thread = b.thread(process, 7, 0, "MainThread");
+        let run = "SyncWorker.run@/srv/py/sync.py:100:120";
+        let stacks = [
+            b.stack(FrameKind::Python, &[run, "SyncWorker.wait@/srv/py/sync.py:30:34"]),
+            b.stack(FrameKind::Python, &[run, "Shop.price@/srv/py/shop.py:5:9"]),
+        ];
+        for (count, stack, state) in cases {
+            b.samples(count, thread, stacks[stack], state, 0);
+        }
+        lines.push(first_line(b.finish()));
+    }
     insta::assert_snapshot!(lines.join("\n"));
 }

@@ -62,9 +62,35 @@ pub(super) fn headline(recording: &Recording, summary: &Summary, shares: &OwnSha
         } else {
             format!("{spare}{name}{place} took {own} of busy time itself{cpu}: start there.")
         }
+    } else if top.kind == FrameKind::Python {
+        spare + &python_waits(recording, summary, top)
     } else {
         format!("{spare}{name}{place} waited for {own} of busy time: look at what it waits for{from}.")
     })
+}
+
+/// For when threads of Python mostly wait. What they wait for may be work, which is no reason to do anything: what uses
+/// the CPU comes first.
+fn python_waits(recording: &Recording, summary: &Summary, waiting: &Function) -> String {
+    let time = &summary.time;
+    let named = |function: &Function| code(recording.interner.text(function.name), NAME, false);
+    let busiest = summary.functions.iter().rev().max_by_key(|function| function.own_on_cpu);
+    match busiest.filter(|function| function.own_on_cpu > 0) {
+        Some(busiest) => format!(
+            "{}{} took the most CPU time, {} of all: start there; threads waited for {} of the time, mostly in {}, and waiting \
+             for work counts as waiting.",
+            named(busiest),
+            at(recording, busiest.file, busiest.first_line),
+            share(busiest.own_on_cpu, time.on_cpu),
+            share(time.waiting, time.total()),
+            named(waiting),
+        ),
+        None => format!(
+            "no thread was seen on a CPU, all waited, mostly in {}: waiting for work counts as waiting, so record \
+             again while there is work.",
+            named(waiting)
+        ),
+    }
 }
 
 /// `, mostly called from ...`; empty if no caller stands out.
