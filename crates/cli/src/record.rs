@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use slip_model::{Mode, RecordingInfo, Totals};
+use slip_model::{Language, Mode, Process, RecordingInfo, Totals};
 use slip_record::file::{FileError, Writer, load};
 use slip_record::{
     Ending, Launched, OutsideOptions, OutsideSampler, Progress, Sampler, Session, SessionError,
@@ -108,6 +108,12 @@ pub(crate) fn run(options: &RecordOptions) -> Result<(), Failure> {
         session = Session::new(session_options, TargetSet::find(target)?, &mut sampler);
         // A target that cannot be sampled must not cost the file that is to be overwritten.
         session.prepare()?;
+        let is_php = |known: &Process| known.language == Language::Php;
+        let processes = session.sink().processes();
+        if mode == Mode::Gil && !processes.is_empty() && processes.iter().all(is_php) {
+            return Err(Failure::new(failure::USAGE, "PHP has no global interpreter lock")
+                .hint("`--mode cpu` counts the moments in which a worker runs"));
+        }
         info.target = text;
         writer = create(&info)?;
     }

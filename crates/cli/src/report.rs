@@ -48,7 +48,9 @@ pub(crate) fn run(options: &ReportOptions) -> Result<(), Failure> {
                 .map_err(|error| Failure::io(format!("cannot write `{}`", path.display()), &error))?;
         }
     }
-    if loaded.recording.totals.samples == 0 && loaded.recording.samples().next().is_none() {
+    let totals = &loaded.recording.totals;
+    // That no thread ran is evidence too.
+    if totals.samples == 0 && totals.filtered == 0 && loaded.recording.samples().next().is_none() {
         return Err(Failure::new(failure::NO_EVIDENCE, "the recording holds no samples")
             .hint("record for longer, or at a higher rate"));
     }

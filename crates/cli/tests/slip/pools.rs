@@ -169,3 +169,17 @@ fn a_pool_without_workers_says_when_it_has_some() {
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     assert!(ran.stdout.contains(&fpm.pool), "{}", ran.stdout);
 }
+
+#[test]
+fn a_pool_has_no_global_interpreter_lock() {
+    let Some(build) = builds().into_iter().next() else { return };
+    let fpm = Fpm::start_pool(&build, Pool::default(), &[]);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.slip");
+    let recorder = Recorder::start(&file, &["--fpm", &fpm.pool, "--mode", "gil", "--duration", "600"]);
+    let ran = recorder.ends();
+    let message = "error: PHP has no global interpreter lock\n\
+                   hint: `--mode cpu` counts the moments in which a worker runs\n";
+    assert_eq!((ran.code, ran.stderr.as_str()), (2, message));
+    assert!(!file.exists());
+}

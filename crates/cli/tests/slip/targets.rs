@@ -56,8 +56,15 @@ fn a_waiting_process_counts_in_wall_mode_and_not_in_cpu_mode() {
         ran.json()["quality"]["samples"].as_u64().unwrap()
     };
     assert!(record("wall") > 40);
-    assert_eq!(record("cpu"), 0);
-    assert_eq!(record("gil"), 0);
+    for (mode, sentence) in [
+        ("cpu", "No thread was on a CPU in any of "),
+        ("gil", "No thread held the global interpreter lock in any "),
+    ] {
+        assert_eq!(record(mode), 0);
+        let ran = run(&["report", folder.path().join(mode).to_str().unwrap()]);
+        assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{mode}: it is what was to be found out");
+        assert!(ran.stdout.starts_with(sentence), "{}", ran.stdout);
+    }
 }
 
 #[test]

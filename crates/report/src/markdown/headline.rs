@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-use slip_model::{FrameId, FrameKind, Recording, StringId};
+use slip_model::{FrameId, FrameKind, Language, Mode, Recording, StringId};
 
 use super::{NAME, OwnShares, PLACE};
 use crate::summary::{Function, Summary};
-use crate::text::{code, duration, percent, place, share};
+use crate::text::{code, count, duration, percent, place, share};
 
 /// Share of idle time, in percent, from which workers are not what limits a service.
 const MOSTLY_IDLE_PERCENT: u64 = 90;
@@ -20,6 +20,9 @@ pub(super) fn headline(recording: &Recording, summary: &Summary, shares: &OwnSha
     let (total, busy) = (time.total(), time.busy());
     let wall = duration(summary.wall_ns);
     if total == 0 {
+        if summary.quality.totals.filtered > 0 {
+            return all_left_out(recording, summary);
+        }
         return format!(
             "Nothing was sampled in the {wall} that were watched: the target ran no code, or could not be read."
         );
@@ -67,6 +70,26 @@ pub(super) fn headline(recording: &Recording, summary: &Summary, shares: &OwnSha
     } else {
         format!("{spare}{name}{place} waited for {own} of busy time: look at what it waits for{from}.")
     })
+}
+
+/// For when there were threads to look at, but none at a moment that counts.
+fn all_left_out(recording: &Recording, summary: &Summary) -> String {
+    let looks =
+        format!("{} looks of the {}", count(summary.quality.totals.filtered), duration(summary.wall_ns));
+    let is_php = |process: &slip_model::Process| process.language == Language::Php;
+    match recording.info.mode {
+        Mode::Gil if recording.processes.iter().all(is_php) => {
+            "PHP has no global interpreter lock: record in another mode.".into()
+        }
+        Mode::Gil => format!(
+            "No thread held the global interpreter lock in any of {looks} watched: all waited, or ran without it."
+        ),
+        Mode::Wall | Mode::Cpu => {
+            format!(
+                "No thread was on a CPU in any of {looks} watched: the CPU is not what limits this target."
+            )
+        }
+    }
 }
 
 /// For when threads of Python mostly wait. What they wait for may be work, which is no reason to do anything: what uses
