@@ -78,16 +78,12 @@ fn a_recording_without_a_sample_says_how_it_ended_and_leaves_no_file() {
         let name = std::fs::read_to_string(format!("/proc/{child}/comm")).ok()?;
         (name == "sleep\n").then_some(child)
     });
-    interrupt(&recorder.id().to_string());
+    recorder.interrupt();
     let ran = recorder.ends();
     assert!(Command::new("kill").arg(command).status().unwrap().success(), "it is the user's and goes on");
     assert_eq!(ran.code, 130, "{}", ran.stderr);
     assert_eq!(ran.stderr, "note: interrupted before the first sample, nothing is saved\n");
     assert!(!file.exists());
-}
-
-fn interrupt(pid: &str) {
-    assert!(Command::new("kill").args(["-s", "INT", pid]).status().unwrap().success());
 }
 
 #[test]

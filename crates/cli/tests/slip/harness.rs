@@ -47,13 +47,24 @@ pub(crate) struct Recorder(Option<Child>);
 impl Recorder {
     /// Records into `file`, without the summary.
     pub(crate) fn start(file: &Path, arguments: &[&str]) -> Self {
+        Self::start_with_summary(file, &[&["--quiet"], arguments].concat())
+    }
+
+    /// Records into `file` and prints the summary.
+    pub(crate) fn start_with_summary(file: &Path, arguments: &[&str]) -> Self {
         let mut command = Command::new(slip());
-        command.args(["record", "--quiet", "--output"]).arg(file).args(arguments).stdin(Stdio::null());
+        command.args(["record", "--output"]).arg(file).args(arguments).stdin(Stdio::null());
         Self(Some(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()))
     }
 
     pub(crate) fn id(&self) -> u32 {
         self.0.as_ref().unwrap().id()
+    }
+
+    /// Ctrl-C.
+    pub(crate) fn interrupt(&self) {
+        let pid = self.id().to_string();
+        assert!(Command::new("kill").args(["-s", "INT", &pid]).status().unwrap().success());
     }
 
     /// Waits until it ends by itself.
@@ -176,6 +187,11 @@ pub(crate) fn quality(file: &Path) -> Value {
     let ran = run(&["report", file.to_str().unwrap(), "--format", "json"]);
     assert!(ran.code == 0, "{}", ran.stderr);
     ran.json()["quality"].clone()
+}
+
+/// Collapsed stacks of a recording that may still be written; nothing if there is none yet.
+pub(crate) fn collapsed(file: &Path) -> String {
+    run(&["report", file.to_str().unwrap(), "--format", "collapsed"]).stdout
 }
 
 /// Samples in a recording that may still be written; 0 if there is none yet.

@@ -3,11 +3,11 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use crate::harness::{
-    BUSY, Target, WAITING, copy_program, frame_names, python, quality, quality_samples, root_or_skip, run,
-    slip,
+    BUSY, Recorder, Target, WAITING, collapsed, copy_program, frame_names, python, quality, quality_samples,
+    root_or_skip, run, wait_for,
 };
 
 #[test]
@@ -52,15 +52,15 @@ fn a_waiting_process_counts_in_wall_mode_and_not_in_cpu_mode() {
             "--quiet",
         ]);
         assert_eq!(ran.code, 0, "{}", ran.stderr);
-        let ran = run(&["report", name, "--format", "json"]);
-        ran.json()["quality"]["samples"].as_u64().unwrap()
+        quality(&file)
     };
-    assert!(record("wall") > 40);
+    let wall = record("wall");
+    assert!(wall["samples"].as_u64().unwrap() > 0 && wall["samples"] == wall["ticks_taken"], "{wall}");
     for (mode, sentence) in [
         ("cpu", "No thread was on a CPU in any of "),
         ("gil", "No thread held the global interpreter lock in any "),
     ] {
-        assert_eq!(record(mode), 0);
+        assert_eq!(record(mode)["samples"], 0);
         let ran = run(&["report", folder.path().join(mode).to_str().unwrap()]);
         assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{mode}: it is what was to be found out");
         assert!(ran.stdout.starts_with(sentence), "{}", ran.stdout);
@@ -123,9 +123,11 @@ fn an_interpreter_behind_a_shell_is_found_with_children() {
 fn children_are_followed_as_they_come() {
     let text = "
 import os, sys, time
+PARENT = os.getpid()
 def child():
-    while True:
+    while os.getppid() == PARENT:
         time.sleep(0.01)
+    os._exit(0)
 print('ready', flush=True)
 sys.stdin.readline()
 for _ in range(2):
@@ -138,27 +140,25 @@ parent()
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("a.slip");
     let mut target = Target::python(text);
-    let recorder = Command::new(slip())
-        .args(["record", "--pid", &target.pid(), "--children", "--duration", "2", "--quiet", "--output"])
-        .arg(&file)
-        .spawn()
-        .unwrap();
-    while !file.exists() {
-        std::thread::yield_now();
-    }
+    let recorder = Recorder::start(&file, &["--pid", &target.pid(), "--children"]);
+    wait_for("samples", || (quality_samples(&file) > 0).then_some(()));
     target.go_on();
-    assert!(recorder.wait_with_output().unwrap().status.success());
+    wait_for("both children in the recording", || {
+        let ran = run(&["report", file.to_str().unwrap(), "--format", "json"]);
+        (ran.json()["processes"].as_array()?.len() == 3).then_some(())
+    });
+    wait_for("what all three do", || {
+        let stacks = collapsed(&file);
+        (stacks.contains("child") && stacks.contains("parent")).then_some(())
+    });
     let dump = run(&["dump", "--pid", &target.pid(), "--children", "--json"]).json();
     let names = frame_names(&dump);
     assert_eq!(names.iter().filter(|frames| frames[0] == "child").count(), 2, "{names:?}");
     assert_eq!(names.iter().filter(|frames| frames[0] == "parent").count(), 1, "{names:?}");
-    let collapsed = run(&["report", file.to_str().unwrap(), "--format", "collapsed"]).stdout;
-    assert!(collapsed.contains("child") && collapsed.contains("parent"), "{collapsed}");
-    for process in dump["processes"].as_array().unwrap() {
-        if process["pid"].as_u64() != Some(u64::from(target.0.id())) {
-            let _ = Command::new("kill").arg(process["pid"].to_string()).status();
-        }
-    }
+    // The children end with their parent, and the recording with the last of them.
+    drop(target);
+    let ran = recorder.ends();
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
 }
 
 #[test]
@@ -208,18 +208,14 @@ os.execv({:?}, ['python3', '-c', 'import time\\ndef second():\\n    time.sleep(1
         python()
     );
     let mut target = Target::python(&text);
-    let recorder = Command::new(slip())
-        .args(["record", "--pid", &target.pid(), "--rate", "499", "--duration", "1.5", "--quiet", "--output"])
-        .arg(&file)
-        .spawn()
-        .unwrap();
-    while quality_samples(&file) < 50 {
-        std::thread::yield_now();
-    }
+    let recorder = Recorder::start(&file, &["--pid", &target.pid(), "--rate", "499"]);
+    wait_for("the first program", || collapsed(&file).contains("first").then_some(()));
     target.go_on();
-    assert!(recorder.wait_with_output().unwrap().status.success());
-    let collapsed = run(&["report", file.to_str().unwrap(), "--format", "collapsed"]).stdout;
-    assert!(collapsed.contains("first") && collapsed.contains("second"), "{collapsed}");
+    wait_for("the second program", || collapsed(&file).contains("second").then_some(()));
+    drop(target);
+    let ran = recorder.ends();
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert!(collapsed(&file).contains("first"), "what was recorded before stays");
 }
 
 #[test]
@@ -227,20 +223,12 @@ fn an_interrupted_recording_is_complete() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("a.slip");
     let target = Target::python(BUSY);
-    let recorder = Command::new(slip())
-        .args(["record", "--pid", &target.pid(), "--rate", "499", "--output"])
-        .arg(&file)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    while quality_samples(&file) < 100 {
-        std::thread::yield_now();
-    }
-    Command::new("kill").args(["-INT", &recorder.id().to_string()]).status().unwrap();
-    let output = recorder.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(130));
-    assert!(String::from_utf8_lossy(&output.stdout).contains("inner"));
+    let recorder = Recorder::start_with_summary(&file, &["--pid", &target.pid(), "--rate", "499"]);
+    wait_for("samples", || (quality_samples(&file) >= 100).then_some(()));
+    recorder.interrupt();
+    let ran = recorder.ends();
+    assert_eq!(ran.code, 130, "{}", ran.stderr);
+    assert!(ran.stdout.contains("inner"), "{}", ran.stdout);
     assert_eq!(quality(&file)["complete"], true);
 }
 
@@ -250,18 +238,9 @@ fn a_killed_recorder_leaves_a_file_that_opens() {
     let target = Target::python(BUSY);
     for round in 0..3 {
         let file = folder.path().join(format!("{round}.slip"));
-        let mut recorder = Command::new(slip())
-            .args(["record", "--pid", &target.pid(), "--rate", "997", "--output"])
-            .arg(&file)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        while quality_samples(&file) < 300 {
-            std::thread::yield_now();
-        }
-        recorder.kill().unwrap();
-        recorder.wait().unwrap();
+        let recorder = Recorder::start(&file, &["--pid", &target.pid(), "--rate", "997"]);
+        wait_for("samples", || (quality_samples(&file) >= 300).then_some(()));
+        drop(recorder);
         assert!(quality_samples(&file) >= 300);
         assert_eq!(quality(&file)["complete"], false);
     }
@@ -286,6 +265,10 @@ fn pausing_is_exact_and_lets_the_target_go_on() {
         name,
     ]);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let quality = quality(&file);
+    for key in ["samples_torn", "samples_repaired", "samples_failed"] {
+        assert_eq!(quality[key], 0, "nothing moves while it is read: {quality}");
+    }
     let stat = fs::read_to_string(format!("/proc/{}/stat", target.pid())).unwrap();
     assert!(!stat.contains(") T "), "{stat}");
 }
