@@ -39,13 +39,6 @@ pub(crate) fn run() -> Result<()> {
         &[],
     );
     cargo_tests(&mut counts, &skips)?;
-    step(
-        &mut counts,
-        "offset tables",
-        "cargo",
-        &["run", "-q", "-p", "xtask", "--", "zend-offsets", "--check"],
-        &[],
-    );
     step(&mut counts, "notice", "cargo", &["run", "-q", "-p", "xtask", "--", "notice", "--check"], &[]);
     if is_root()? {
         step(&mut counts, "demo", "labs/demo", &[], &[("DEMO_SECONDS", "3"), ("DEMO_POSTS", "40")]);

@@ -236,25 +236,6 @@ pub(crate) fn write() -> Result<()> {
     Ok(())
 }
 
-/// Compares the committed tables with the headers that are here.
-pub(crate) fn check() -> Result<()> {
-    for headers in HEADERS {
-        let (major, minor) = headers.version;
-        match headers.includes() {
-            Ok(includes) => {
-                let committed = fs::read_to_string(table_path(headers.version))?;
-                if committed != table(headers.version, &includes)? {
-                    bail!(
-                        "the table of {major}.{minor} is not what its headers say: run `cargo xtask zend-offsets`"
-                    );
-                }
-            }
-            Err(reason) => eprintln!("skipped {major}.{minor}: {reason:#}"),
-        }
-    }
-    Ok(())
-}
-
 fn table_path((major, minor): (u8, u8)) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../crates/zend/src/offsets/v{major}_{minor}.rs"))
 }
