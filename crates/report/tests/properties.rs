@@ -10,7 +10,7 @@ use slip_model::{
     Frame, FrameKind, Language, Recording, RequestId, Sample, SampleBlock, StackId, State, ThreadId,
 };
 use slip_report::{Format, Options, Summary, render};
-use support::Builder;
+use support::{Builder, both_languages};
 
 /// Samples of four threads, with stacks of up to six out of nine frames, some recursive.
 fn recordings() -> impl Strategy<Value = Recording> {
@@ -243,4 +243,17 @@ fn pprof_is_the_same_in_every_run() {
     let mut profile = Vec::new();
     flate2::read::GzDecoder::new(&bytes[..]).read_to_end(&mut profile).unwrap();
     assert!(profile.len() > 500);
+}
+
+#[test]
+fn collapsed_lines_are_split_as_flame_graph_tools_do_it() {
+    let text = text(&both_languages(), Format::Collapsed, false);
+    let mut last = "";
+    for line in text.lines() {
+        let (stack, count) = line.rsplit_once(' ').unwrap();
+        assert!(count.parse::<u64>().unwrap() > 0);
+        assert!(stack.split(';').all(|frame| !frame.is_empty()));
+        assert!(stack > last, "sorted, and each stack once");
+        last = stack;
+    }
 }
