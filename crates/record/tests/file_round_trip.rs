@@ -4,7 +4,10 @@
 mod file_support;
 
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
+use std::process::Stdio;
+use std::sync::mpsc;
 
 use file_support::{FLUSH_SAMPLES, Source, check_samples, child, child_path, info};
 use proptest::prelude::*;
@@ -108,6 +111,10 @@ fn a_batch_that_was_left_out_is_noticed() {
     assert_eq!(check_samples(&load(&path).unwrap().recording), FLUSH_SAMPLES);
 }
 
+/// How often each reader loads the recording, and what it says each time.
+const LOADS: usize = 30;
+const LOADED: &str = "loaded";
+
 #[test]
 fn readers_see_whole_flushes_while_it_is_written() {
     let folder = tempfile::tempdir().unwrap();
@@ -116,17 +123,35 @@ fn readers_see_whole_flushes_while_it_is_written() {
     let mut writer = Writer::create(&path, &info(), false).unwrap();
     writer.append(&source.batch(FLUSH_SAMPLES)).unwrap();
     // In processes of their own: POSIX locks do not keep threads of one process apart.
-    let readers: Vec<_> = (0..2).map(|_| child("child_reads_for_a_while", &path).spawn().unwrap()).collect();
-    let mut retries = 0;
-    for _ in 0..250 {
-        std::thread::sleep(std::time::Duration::from_millis(4));
-        let batch = source.batch(FLUSH_SAMPLES);
-        while let Err(error) = writer.append(&batch) {
-            assert!(matches!(error, FileError::Busy { .. }), "{error}");
-            retries += 1;
-            assert!(retries < 1_000, "readers never let go");
+    let (sender, loads) = mpsc::channel();
+    let mut readers = Vec::new();
+    for _ in 0..2 {
+        let mut reader = child("child_reads_for_a_while", &path).stdout(Stdio::piped()).spawn().unwrap();
+        // The first line begins with the name of the test.
+        let (lines, sender) = (BufReader::new(reader.stdout.take().unwrap()).lines(), sender.clone());
+        std::thread::spawn(move || {
+            lines
+                .map_while(Result::ok)
+                .filter(|line| line.ends_with(LOADED))
+                .for_each(|_| sender.send(()).unwrap());
+        });
+        readers.push(reader);
+    }
+    drop(sender);
+    let (mut flushes, mut retries) = (1, 0);
+    // While one reader goes on to its next load.
+    for () in loads {
+        for _ in 0..4 {
+            let batch = source.batch(FLUSH_SAMPLES);
+            flushes += 1;
+            while let Err(error) = writer.append(&batch) {
+                assert!(matches!(error, FileError::Busy { .. }), "{error}");
+                retries += 1;
+                assert!(retries < 1_000, "readers never let go");
+            }
         }
     }
+    assert_eq!(flushes, 1 + 2 * LOADS * 4);
     for mut reader in readers {
         assert!(reader.wait().unwrap().success());
     }
@@ -137,7 +162,7 @@ fn readers_see_whole_flushes_while_it_is_written() {
 fn child_reads_for_a_while() {
     let Some(path) = child_path() else { return };
     let mut seen = 0;
-    for _ in 0..30 {
+    for _ in 0..LOADS {
         let loaded = load(&path).unwrap();
         assert!(loaded.being_written);
         assert!(loaded.warnings[0].contains("still running"), "{:?}", loaded.warnings);
@@ -146,6 +171,7 @@ fn child_reads_for_a_while() {
         assert_eq!(count, loaded.recording.totals.samples);
         assert!(count >= seen);
         seen = count;
+        println!("{LOADED}");
     }
 }
 
