@@ -183,7 +183,7 @@ pub(crate) fn render(
     };
     let report = Report {
         schema: "slip.report/1",
-        title: options.title.as_deref().unwrap_or(&recording.info.target),
+        title: &recording.info.target,
         notes: &options.notes,
         recording: &recording.info,
         wall_ns: summary.wall_ns,

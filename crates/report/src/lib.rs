@@ -57,22 +57,6 @@ impl Format {
         }
     }
 
-    /// The format of this name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|format| format.name() == name)
-    }
-
-    /// The end of a file name that its readers expect.
-    pub fn extension(self) -> &'static str {
-        match self {
-            Self::Markdown => "md",
-            Self::Json => "json",
-            Self::Collapsed => "collapsed.txt",
-            Self::Speedscope => "speedscope.json",
-            Self::Pprof => "pb.gz",
-        }
-    }
-
     /// Whether it is bytes that do not belong on a terminal.
     pub fn is_binary(self) -> bool {
         self == Self::Pprof
@@ -89,15 +73,13 @@ pub struct Options {
     /// Whether each worker is told apart: a table in Markdown, a root of its own in collapsed stacks. (Speedscope and
     /// pprof always tell workers apart, by profile and by label.)
     pub per_worker: bool,
-    /// Title, for formats that have one; by default what was asked for when recording.
-    pub title: Option<String>,
     /// Sentences to pass on to the reader, such as the warnings of the loader.
     pub notes: Vec<String>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { top: 10, include_idle: false, per_worker: false, title: None, notes: Vec::new() }
+        Self { top: 10, include_idle: false, per_worker: false, notes: Vec::new() }
     }
 }
 

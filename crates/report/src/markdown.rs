@@ -28,7 +28,7 @@ pub(crate) fn render(recording: &Recording, summary: &Summary, options: &Options
     let own = OwnShares::new(summary, options.top);
     let mut text = headline::headline(recording, summary, &own);
     text.push_str("\n\n");
-    introduction(&mut text, recording, summary, options);
+    introduction(&mut text, recording, summary);
     if summary.quality.samples > 0 {
         groups(&mut text, recording, summary, options);
         functions(&mut text, recording, summary, options, &own);
@@ -40,11 +40,8 @@ pub(crate) fn render(recording: &Recording, summary: &Summary, options: &Options
     text
 }
 
-fn introduction(text: &mut String, recording: &Recording, summary: &Summary, options: &Options) {
+fn introduction(text: &mut String, recording: &Recording, summary: &Summary) {
     let info = &recording.info;
-    if let Some(title) = &options.title {
-        let _ = writeln!(text, "{}  ", code(title, 100, false));
-    }
     let mode = match info.mode {
         Mode::Wall => "all moments count",
         Mode::Cpu => "only moments on a CPU count",

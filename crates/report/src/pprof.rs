@@ -52,8 +52,7 @@ pub(crate) fn render(recording: &Recording, options: &Options) -> Result<Vec<u8>
         let value = vec![signed(count.samples), ns(count.samples), ns(count.on_cpu)];
         builder.profile.sample.push(Sample { location_id, value, label });
     }
-    let title = options.title.as_deref().unwrap_or(&recording.info.target);
-    let profile = builder.finish(title, &options.notes);
+    let profile = builder.finish(&options.notes);
     let mut gzip = GzEncoder::new(Vec::new(), Compression::default());
     gzip.write_all(&profile.encode_to_vec())?;
     Ok(gzip.finish()?)
@@ -188,7 +187,7 @@ impl<'a> Builder<'a> {
         id
     }
 
-    fn finish(mut self, title: &str, notes: &[String]) -> Profile {
+    fn finish(mut self, notes: &[String]) -> Profile {
         let info = &self.recording.info;
         let mut value_type =
             |r#type, unit| ValueType { r#type: self.string(r#type), unit: self.string(unit) };
@@ -201,7 +200,7 @@ impl<'a> Builder<'a> {
         self.profile.period = signed(info.interval_ns);
         self.profile.time_nanos = signed(info.started_unix_ns);
         self.profile.duration_nanos = signed(self.recording.totals.duration_ns);
-        let filename = self.string(title);
+        let filename = self.string(&info.target);
         self.profile.mapping = vec![Mapping {
             id: MAPPING,
             filename,

@@ -157,10 +157,9 @@ pub(crate) fn render(recording: &Recording, options: &Options) -> Result<Vec<u8>
         }
     }
 
-    let title = options.title.clone().unwrap_or_else(|| recording.info.target.clone());
     let file = File {
         schema: "https://www.speedscope.app/file-format-schema.json",
-        name: clean(&title).into_owned(),
+        name: clean(&recording.info.target).into_owned(),
         exporter: clean(&recording.info.tool).into_owned(),
         active_profile_index: 0,
         shared: Shared { frames: &frames },

@@ -21,7 +21,6 @@ fn markdown_with_everything() {
         top: 3,
         include_idle: true,
         per_worker: true,
-        title: Some("Friday <evening>".into()),
         notes: vec!["the file is cut short: 5 of 9 bytes are there".into(), "<img src=x>".into()],
     };
     insta::assert_snapshot!(text(Format::Markdown, &options));

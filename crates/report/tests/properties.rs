@@ -149,7 +149,7 @@ proptest! {
         let mut recording = b.finish();
         recording.totals.filtered = 4;
         recording.info.cannot_see = names.clone();
-        let options = Options { title: Some(names[4].clone()), notes: names, ..Options::default() };
+        let options = Options { notes: names, ..Options::default() };
         let text = String::from_utf8(render(&recording, Format::Markdown, &options).unwrap()).unwrap();
         prop_assert!(text.lines().count() <= 80, "{} lines:\n{text}", text.lines().count());
     }
