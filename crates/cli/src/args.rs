@@ -127,6 +127,9 @@ pub(crate) struct ReportOptions {
     /// Count idle workers too
     #[arg(long)]
     pub(crate) idle: bool,
+    /// Tell workers apart: a row each in Markdown, a root each in collapsed stacks (the other formats always do)
+    #[arg(long)]
+    pub(crate) per_worker: bool,
 }
 
 #[derive(Debug, ClapArgs)]

@@ -34,8 +34,8 @@ pub(crate) fn run(options: &ReportOptions) -> Result<(), Failure> {
     let report_options = Options {
         top: options.top as usize,
         include_idle: options.idle,
+        per_worker: options.per_worker,
         notes: loaded.warnings.clone(),
-        ..Options::default()
     };
     let report = slip_report::render(&loaded.recording, format, &report_options)
         .map_err(|error| Failure::new(failure::IO, error.to_string()))?;

@@ -22,6 +22,13 @@ fn every_format_of_a_real_recording_is_well_formed() {
             .lines()
             .all(|line| { line.rsplit_once(' ').is_some_and(|(_, count)| count.parse::<u64>().is_ok()) })
     );
+    let pid = format!("(pid {})", target.pid());
+    for (options, told_apart) in [(&[][..], false), (&["--per-worker"][..], true)] {
+        let ran = run(&[&["report", name, "--format", "collapsed"], options].concat());
+        assert_eq!(ran.stdout.contains(&pid), told_apart, "{}", ran.stdout);
+        let ran = run(&[&["report", name], options].concat());
+        assert_eq!(ran.stdout.contains("| worker "), told_apart, "{}", ran.stdout);
+    }
     let pprof = folder.path().join("a.pb.gz");
     assert_eq!(run(&["report", name, "--format", "pprof", "--output", pprof.to_str().unwrap()]).code, 0);
     match Command::new("go").args(["tool", "pprof", "-top"]).arg(&pprof).output() {
