@@ -79,7 +79,7 @@ pub(crate) struct RecordOptions {
     /// Which moments count
     #[arg(short, long, value_enum, default_value_t = ModeName::Wall)]
     pub(crate) mode: ModeName,
-    /// The file to write; by default slip-DATE-TIME.slip
+    /// The file to write; by default slip-DATE-TIME.slip, in UTC
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     /// Overwrite the file if it exists

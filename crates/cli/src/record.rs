@@ -14,7 +14,7 @@ use slip_record::{
     Ending, Launched, OutsideOptions, OutsideSampler, Progress, Sampler, Session, SessionError,
     SessionOptions, Target, TargetIssue, TargetSet, launch, unix_ns,
 };
-use slip_report::{Format, Options as ReportOptions};
+use slip_report::{Format, Options as ReportOptions, utc};
 
 use crate::args::{ModeName, RecordOptions, TargetOptions};
 use crate::failure::{self, Failure, of_issue};
@@ -206,34 +206,10 @@ fn start(command: &[String]) -> Result<Launched, Failure> {
     })
 }
 
-/// `slip-20261121-220455.slip`, in local terms of the clock only: seconds since 1970 read well enough by sorting.
+/// `slip-20261121-220455.slip`, in UTC.
 fn default_name() -> PathBuf {
-    let seconds = unix_ns() / 1_000_000_000;
-    let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    let (year, month, day) = civil(days);
-    PathBuf::from(format!(
-        "slip-{year:04}{month:02}{day:02}-{:02}{:02}{:02}.slip",
-        rest / 3_600,
-        rest / 60 % 60,
-        rest % 60
-    ))
-}
-
-/// Year, month and day (UTC) of a number of days since 1970.
-fn civil(days: u64) -> (u64, u64, u64) {
-    let leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
-    let (mut year, mut rest) = (1970, days);
-    while rest >= 365 + u64::from(leap(year)) {
-        rest -= 365 + u64::from(leap(year));
-        year += 1;
-    }
-    let lengths = [31, 28 + u64::from(leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
-    let mut month = 0;
-    while rest >= lengths[month] {
-        rest -= lengths[month];
-        month += 1;
-    }
-    (year, month as u64 + 1, rest + 1)
+    let [year, month, day, hour, minute, second] = utc(unix_ns());
+    PathBuf::from(format!("slip-{year:04}{month:02}{day:02}-{hour:02}{minute:02}{second:02}.slip"))
 }
 
 fn progress_bar(duration_ns: Option<u64>) -> ProgressBar {
@@ -258,16 +234,4 @@ fn show(bar: &ProgressBar, progress: Progress) {
         totals.samples,
         totals.own_cpu_ns as f64 * 100.0 / totals.duration_ns.max(1) as f64,
     ));
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn days_become_dates() {
-        assert_eq!(civil(0), (1970, 1, 1));
-        assert_eq!(civil(11_016), (2000, 2, 29));
-        assert_eq!(civil(20_778), (2026, 11, 21));
-    }
 }

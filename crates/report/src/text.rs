@@ -181,6 +181,12 @@ pub(crate) fn count(value: u64) -> String {
 
 /// A moment in UTC: `2026-11-21 22:10:05 UTC`.
 pub(crate) fn date(unix_ns: u64) -> String {
+    let [year, month, day, hour, minute, second] = utc(unix_ns);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
+}
+
+/// Year, month, day, hour, minute and second, in UTC, of a moment in nanoseconds since 1970.
+pub fn utc(unix_ns: u64) -> [u64; 6] {
     let seconds = unix_ns / 1_000_000_000;
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
     // Howard Hinnant's `civil_from_days`, for days after 1970 only: years are counted from March, so that the day that
@@ -194,8 +200,7 @@ pub(crate) fn date(unix_ns: u64) -> String {
     let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
     let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
     let year = year_of_era + era * 400 + u64::from(month <= 2);
-    let (hour, minute, second) = (rest / 3_600, rest / 60 % 60, rest % 60);
-    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
+    [year, month, day, rest / 3_600, rest / 60 % 60, rest % 60]
 }
 
 #[cfg(test)]
