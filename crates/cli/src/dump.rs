@@ -2,7 +2,7 @@
 
 use slip_model::{FrameKind, Interner, Mode, RequestId, Sample, StackId, State};
 use slip_record::{OutsideOptions, OutsideSampler, Sampler, Sink, TargetIssue, TargetSet};
-use slip_report::{clean, clean_json};
+use slip_report::{bytes, clean, clean_json};
 
 use crate::args::DumpOptions;
 use crate::failure::{self, Failure, of_issue};
@@ -110,8 +110,8 @@ fn plain(sink: &mut Sink, samples: &[Sample]) -> String {
                     [request.method, request.uri, request.script].map(|id| clean(interner.text(id)));
                 // PHP's command line has neither a method nor a URI.
                 let what = if uri.is_empty() { String::new() } else { format!("{method} {uri} ") };
-                let memory = request.peak_memory_bytes as f64 / 1_048_576.0;
-                text += &format!("    {what}({script}, {memory:.1} MiB in use)\n");
+                let memory = bytes(request.peak_memory_bytes);
+                text += &format!("    {what}({script}, {memory} in use)\n");
             }
             for frame in frames(interner, sample.stack) {
                 let (name, file) = (clean(frame.name), clean(frame.file));

@@ -24,7 +24,7 @@ use slip_model::Recording;
 pub use summary::{
     Function, Group, HotStack, Line, ProcessSummary, Quality, RequestSummary, Route, Summary, TimeSplit,
 };
-pub use text::{clean, clean_json, utc};
+pub use text::{bytes, clean, clean_json, utc};
 
 /// An output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

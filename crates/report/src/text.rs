@@ -156,7 +156,7 @@ pub(crate) fn duration(ns: u64) -> String {
 }
 
 /// An amount of memory: `12.3 MB`.
-pub(crate) fn bytes(bytes: u64) -> String {
+pub fn bytes(bytes: u64) -> String {
     let value = bytes as f64;
     match bytes {
         0..1_000 => format!("{bytes} B"),
