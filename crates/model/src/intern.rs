@@ -3,38 +3,23 @@
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap as HashMap;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-macro_rules! id {
-    ($(#[$doc:meta])* $name:ident) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-        pub struct $name(pub u32);
-
-        impl $name {
-            /// The number as an index.
-            pub fn index(self) -> usize {
-                self.0 as usize
-            }
-        }
-    };
-}
-
-id!(
+number!(
     /// Names an interned string. `StringId(0)` is the empty string.
     StringId
 );
-id!(
+number!(
     /// Names an interned frame.
     FrameId
 );
-id!(
+number!(
     /// Names an interned stack by its innermost frame. `StackId(0)` is the stack without frames.
     StackId
 );
 
 /// What a frame stands for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
 pub enum FrameKind {

@@ -4,6 +4,22 @@
 //! Never does I/O, reads a clock or uses `unsafe`; time comes in as nanoseconds.
 #![forbid(unsafe_code)]
 
+/// A number that names something: a type of its own, so that a thread is not taken for a stack.
+macro_rules! number {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $name(pub u32);
+
+        impl $name {
+            /// The number as an index.
+            pub fn index(self) -> usize {
+                self.0 as usize
+            }
+        }
+    };
+}
+
 mod intern;
 mod reading;
 mod recording;

@@ -1,32 +1,24 @@
 //! A recording: what was asked, what was seen, and how well.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::{Interner, InternerDelta, StackId, StringId};
 
-macro_rules! index {
-    ($(#[$doc:meta])* $name:ident) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-        pub struct $name(pub u32);
-    };
-}
-
-index!(
+number!(
     /// Index into [`Recording::processes`]. A pid alone does not name a process: pids come back.
     ProcessId
 );
-index!(
+number!(
     /// Index into [`Recording::threads`].
     ThreadId
 );
-index!(
+number!(
     /// Number of a request, from 1; 0 stands for none.
     RequestId
 );
 
 /// The language of a process.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Language {
     /// CPython.
@@ -37,7 +29,7 @@ pub enum Language {
 }
 
 /// Which moments count.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
     /// Every moment, running or waiting.
@@ -50,7 +42,7 @@ pub enum Mode {
 }
 
 /// What is known when a recording starts.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RecordingInfo {
     /// Version of the tool that wrote it.
     pub tool: String,
@@ -71,7 +63,7 @@ pub struct RecordingInfo {
 }
 
 /// A process that was sampled.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Process {
     /// Number of the process in this recording.
     pub id: ProcessId,
@@ -92,7 +84,7 @@ pub struct Process {
 }
 
 /// A thread that was sampled.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Thread {
     /// Number of the thread in this recording.
     pub id: ThreadId,
@@ -107,7 +99,7 @@ pub struct Thread {
 }
 
 /// What a thread was doing at the moment of a sample: a set of flags.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct State(pub u8);
 
 impl State {
@@ -226,8 +218,7 @@ pub struct Request {
 }
 
 /// How well the recording went.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Time covered so far.
     pub duration_ns: u64,
