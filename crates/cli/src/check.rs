@@ -63,7 +63,7 @@ fn check_target(options: &CheckOptions, text: &mut String) -> Result<(), Failure
     *text += &format!("\ntarget {name}:\n");
     for pid in targets.refresh().started {
         match sampler.add(pid, 0, &mut sink) {
-            Ok(_) => {
+            Ok(()) => {
                 if let Some(process) = sink.processes().last() {
                     *text += &format!(
                         "ok      {pid} {} ({:?} {})\n",

@@ -40,7 +40,7 @@ pub(crate) fn run(options: &DumpOptions) -> Result<(), Failure> {
         ));
     }
     let samples = take(&mut sampler, &mut sink);
-    sampler.finish(0, &mut sink);
+    sampler.finish(&mut sink);
     let threads = sink.threads().len();
     let text = if options.json { json(&mut sink, &samples) } else { plain(&mut sink, &samples) };
     crate::print(text.as_bytes())?;

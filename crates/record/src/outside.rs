@@ -3,7 +3,7 @@
 mod process;
 mod title;
 
-use slip_model::{Language, Mode};
+use slip_model::Mode;
 use slip_zend::CodeCache;
 
 use self::process::{Sampled, WatchedProcess};
@@ -57,11 +57,9 @@ impl Sampler for OutsideSampler {
         limits
     }
 
-    fn add(&mut self, pid: u32, now_ns: u64, sink: &mut Sink) -> Result<Language, TargetIssue> {
-        let process = WatchedProcess::attach(pid, now_ns, sink, &mut self.code)?;
-        let language = process.language();
-        self.processes.push(process);
-        Ok(language)
+    fn add(&mut self, pid: u32, now_ns: u64, sink: &mut Sink) -> Result<(), TargetIssue> {
+        self.processes.push(WatchedProcess::attach(pid, now_ns, sink, &mut self.code)?);
+        Ok(())
     }
 
     fn pids(&self) -> Vec<u32> {
@@ -83,7 +81,7 @@ impl Sampler for OutsideSampler {
         gone
     }
 
-    fn finish(&mut self, _now_ns: u64, sink: &mut Sink) {
+    fn finish(&mut self, sink: &mut Sink) {
         for process in &mut self.processes {
             process.finish(sink, &mut self.code);
         }

@@ -1,7 +1,5 @@
 //! What every sampler offers: the one that reads from outside, and one that is called by the kernel.
 
-use slip_model::Language;
-
 use crate::Sink;
 
 /// Why a process cannot be sampled.
@@ -43,7 +41,7 @@ pub trait Sampler {
     /// # Errors
     ///
     /// The reason why it cannot be sampled (now); the process is then not among those sampled.
-    fn add(&mut self, pid: u32, now_ns: u64, sink: &mut Sink) -> Result<Language, TargetIssue>;
+    fn add(&mut self, pid: u32, now_ns: u64, sink: &mut Sink) -> Result<(), TargetIssue>;
 
     /// Processes that are sampled.
     fn pids(&self) -> Vec<u32>;
@@ -54,5 +52,5 @@ pub trait Sampler {
     fn sample(&mut self, now_ns: u64, sink: &mut Sink) -> Vec<u32>;
 
     /// The recording ends: requests that are still open are closed.
-    fn finish(&mut self, now_ns: u64, sink: &mut Sink);
+    fn finish(&mut self, sink: &mut Sink);
 }

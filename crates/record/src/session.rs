@@ -6,7 +6,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use slip_model::{Batch, Language, Totals};
+use slip_model::{Batch, Totals};
 use thiserror::Error;
 
 use crate::file::{FileError, Writer};
@@ -171,8 +171,7 @@ impl<'a> Session<'a> {
             Some(ending) => ending,
             None => self.sample_until_end(start_ns, cpu_before_ns, stop, &file, &mut progress),
         };
-        let now_ns = monotonic_ns() - start_ns;
-        self.sampler.finish(now_ns, &mut self.sink);
+        self.sampler.finish(&mut self.sink);
         self.note_time(start_ns, cpu_before_ns);
         let totals = Totals { complete: true, ..self.sink.totals };
         file.finish(self.sink.take_batch(), totals)?;
@@ -276,7 +275,7 @@ impl<'a> Session<'a> {
                 continue;
             }
             match self.sampler.add(pid, now_ns, &mut self.sink) {
-                Ok(Language::Python | Language::Php) => {
+                Ok(()) => {
                     self.waiting.remove(&pid);
                     self.left_out.remove(pid);
                 }
@@ -403,13 +402,13 @@ mod tests {
             Vec::new()
         }
 
-        fn add(&mut self, pid: u32, _now_ns: u64, _sink: &mut Sink) -> Result<Language, TargetIssue> {
+        fn add(&mut self, pid: u32, _now_ns: u64, _sink: &mut Sink) -> Result<(), TargetIssue> {
             self.attempts += 1;
             if self.refuses {
                 return Err(TargetIssue::NotAnInterpreter { program: "fake".to_owned() });
             }
             self.pids.push(pid);
-            Ok(Language::Php)
+            Ok(())
         }
 
         fn pids(&self) -> Vec<u32> {
@@ -421,7 +420,7 @@ mod tests {
             Vec::new()
         }
 
-        fn finish(&mut self, _now_ns: u64, _sink: &mut Sink) {}
+        fn finish(&mut self, _sink: &mut Sink) {}
     }
 
     /// Records process `pid` at 1 kHz.

@@ -69,7 +69,7 @@ impl WatchedProcess {
     ) -> Result<Self, TargetIssue> {
         let memory = LiveProcess::open(pid).map_err(issue_of)?;
         let (reader, language, version) = find_reader(&memory, code)?;
-        let ns_pid = innermost(pid, "NSpid").unwrap_or(pid);
+        let ns_pid = innermost(pid).unwrap_or(pid);
         let id = sink.add_process(Process {
             pid,
             ns_pid,
@@ -100,13 +100,6 @@ impl WatchedProcess {
 
     pub(super) fn pid(&self) -> u32 {
         self.memory.pid()
-    }
-
-    pub(super) fn language(&self) -> Language {
-        match self.reader {
-            Reader::Python(_) => Language::Python,
-            Reader::Php(_) => Language::Php,
-        }
     }
 
     /// Closes what is open.
@@ -308,12 +301,7 @@ impl WatchedProcess {
             // A child of `fork` may still carry its parent's number; with one thread there is no doubt.
             return if native == 0 || tids == [pid] { pid } else { native };
         }
-        let inner = |tid: &u32| {
-            let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).ok()?;
-            let line = text.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
-            line.split_whitespace().last()?.parse::<u32>().ok()
-        };
-        tids.iter().find(|tid| inner(tid) == Some(native)).copied().unwrap_or(pid)
+        tids.into_iter().find(|tid| innermost(*tid) == Some(native)).unwrap_or(pid)
     }
 
     fn follow_request(&mut self, facts: RequestFacts, now_ns: u64, sink: &mut Sink) -> RequestId {
@@ -424,8 +412,9 @@ fn state_of(reading: &StackReading, activity: Activity) -> State {
     state
 }
 
-fn innermost(pid: u32, key: &str) -> Option<u32> {
-    status_value(pid, key)?.split_whitespace().last()?.parse().ok()
+/// The number of a process or thread in its own pid namespace.
+fn innermost(id: u32) -> Option<u32> {
+    status_value(id, "NSpid")?.split_whitespace().last()?.parse().ok()
 }
 
 fn comm(pid: u32, tid: u32, interner: &mut Interner) -> slip_model::StringId {
