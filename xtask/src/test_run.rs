@@ -38,6 +38,13 @@ pub(crate) fn run() -> Result<()> {
         &["build", "-q", "--release", "--locked", "-p", "slip-cli"],
         &[],
     );
+    // Outside the workspace, so that nothing above builds them.
+    check_alone(&mut counts, "bench/report");
+    if Command::new("c++").arg("--version").output().is_ok() {
+        check_alone(&mut counts, "fuzz");
+    } else {
+        fs::write(&skips, "fuzz targets: libFuzzer needs c++\n")?;
+    }
     cargo_tests(&mut counts, &skips)?;
     step(&mut counts, "notice", "cargo", &["run", "-q", "-p", "xtask", "--", "notice", "--check"], &[]);
     if is_root()? {
@@ -76,6 +83,14 @@ fn step(counts: &mut Counts, name: &str, program: &str, arguments: &[&str], vari
         counts.failed += 1;
         counts.failures.push(name.to_owned());
     }
+}
+
+/// Whether a package that is no member of the workspace builds.
+fn check_alone(counts: &mut Counts, folder: &str) {
+    let manifest = format!("{folder}/Cargo.toml");
+    let arguments =
+        ["check", "-q", "--locked", "--target-dir", "target", "--manifest-path", manifest.as_str()];
+    step(counts, folder, "cargo", &arguments, &[]);
 }
 
 /// All tests of the workspace; the counts are those of the runner's own closing lines.
