@@ -12,7 +12,7 @@ use slip_model::{
 /// Time between two samples of a worker: 99 Hz.
 pub const INTERVAL_NS: u64 = 1_000_000_000 / 99;
 /// Time between two flushes.
-const FLUSH_NS: u64 = 500_000_000;
+const FLUSH_NS: u64 = 800_000_000;
 const STARTED_UNIX_NS: u64 = 1_795_000_000_000_000_000;
 const FUNCTIONS: usize = 300;
 const STACKS: usize = 20_000;
@@ -78,7 +78,7 @@ struct Worker {
     open: Option<Request>,
 }
 
-/// Hands out batches, one for each half second.
+/// Hands out batches, one for each flush.
 pub struct Hour {
     random: Random,
     interner: Interner,
@@ -139,7 +139,7 @@ impl Hour {
         self.totals
     }
 
-    /// The next half second; `None` at the end.
+    /// What comes with the next flush; `None` at the end.
     pub fn next_batch(&mut self) -> Option<Batch> {
         let flush_ns = ((self.tick * INTERVAL_NS) / FLUSH_NS + 1) * FLUSH_NS;
         if self.tick * INTERVAL_NS >= self.end_ns {

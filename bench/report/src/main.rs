@@ -36,9 +36,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("{workers} workers, {seconds} s, {} samples", hour.totals().samples);
     println!("file            {:8.2} MB", std::fs::metadata(&path)?.len() as f64 / 1e6);
     println!(
-        "flush           {:8.3} ms CPU each, {:.3} % of a core at 2 a second",
+        "flush           {:8.3} ms CPU each, {:.3} % of a core",
         cpu.as_secs_f64() * 1e3 / count,
-        cpu.as_secs_f64() / (count / 2.0) * 100.0
+        cpu.as_secs_f64() / seconds as f64 * 100.0
     );
     println!(
         "                {:8.3} ms wall each; median {:.3}, p99 {:.3}, longest {:.3} ms; finish {:.1} ms",

@@ -3,10 +3,12 @@
 mod process;
 mod title;
 
+use std::time::{Duration, Instant};
+
 use slip_model::Mode;
 use slip_zend::CodeCache;
 
-use self::process::{Sampled, WatchedProcess};
+use self::process::{Look, Sampled, WatchedProcess};
 use crate::{Sampler, Sink, TargetIssue};
 
 /// How the outside sampler looks.
@@ -25,6 +27,8 @@ pub struct Options {
 pub struct OutsideSampler {
     options: Options,
     processes: Vec<WatchedProcess>,
+    /// When the last look ended.
+    looked: Option<Instant>,
     /// What is known of PHP code, which the workers of a pool share.
     code: CodeCache,
 }
@@ -32,7 +36,7 @@ pub struct OutsideSampler {
 impl OutsideSampler {
     /// A sampler without targets.
     pub fn new(options: Options) -> Self {
-        Self { options, processes: Vec::new(), code: CodeCache::default() }
+        Self { options, processes: Vec::new(), looked: None, code: CodeCache::default() }
     }
 }
 
@@ -68,8 +72,9 @@ impl Sampler for OutsideSampler {
 
     fn sample(&mut self, now_ns: u64, sink: &mut Sink) -> Vec<u32> {
         let mut gone = Vec::new();
-        let Self { options, processes, code } = self;
-        processes.retain_mut(|process| match process.sample(now_ns, *options, sink, code) {
+        let Self { options, processes, code, looked } = self;
+        let look = Look { now_ns, since: looked.map_or(Duration::ZERO, |looked| looked.elapsed()) };
+        processes.retain_mut(|process| match process.sample(look, *options, sink, code) {
             Sampled::Alive => true,
             Sampled::Gone => {
                 process.finish(sink, code);
@@ -78,6 +83,7 @@ impl Sampler for OutsideSampler {
                 false
             }
         });
+        *looked = Some(Instant::now());
         gone
     }
 

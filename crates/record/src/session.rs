@@ -15,8 +15,8 @@ use crate::schedule::{Schedule, Wake, monotonic_ns, own_cpu_ns};
 use crate::target::{TargetError, TargetSet};
 use crate::{Sampler, Sink, TargetIssue};
 
-/// Samples reach the file at least this often: what a crash can lose.
-const FLUSH_INTERVAL_NS: u64 = 500_000_000;
+/// Samples reach the file this often: what a crash can lose, of which more than a second is promised not to be.
+const FLUSH_INTERVAL_NS: u64 = 800_000_000;
 
 /// Processes that come and go are looked for this often.
 const REFRESH_INTERVAL_NS: u64 = 250_000_000;
@@ -151,7 +151,7 @@ impl<'a> Session<'a> {
         &mut self.sink
     }
 
-    /// Records into a new file until the end; `progress` is called about twice a second.
+    /// Records into a new file until the end; `progress` is called about once a second.
     ///
     /// If nothing was seen, no sample and none that the mode leaves out, the file is taken away again.
     ///

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// What `/proc/PID/stat` says about a process or thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,7 +116,6 @@ pub struct ActivityReader {
     /// What stood there last.
     stamp: [u8; STAMP_BYTES],
     stamp_len: usize,
-    stamped: Instant,
     /// What it did when it was asked last.
     last: Activity,
 }
@@ -147,7 +146,6 @@ impl ActivityReader {
             schedstat,
             stamp: [0; STAMP_BYTES],
             stamp_len: 0,
-            stamped: Instant::now(),
             last: Activity::Unknown,
         };
         let mut buf = [0; 32];
@@ -159,16 +157,13 @@ impl ActivityReader {
         Ok(reader(File::open(format!("/proc/{pid}/task/{tid}/stat"))?, ActivityFile::Stat))
     }
 
-    /// Whether the thread has not run since the last call: nothing that it alone changes, such as its stack, can have
-    /// changed since then. The first answer is always no.
+    /// Whether the thread has not run since the last call, which was at least `since` ago: nothing that it alone changes,
+    /// such as its stack, can have changed since then. The first answer is always no.
     ///
     /// What it has run is added to its `schedstat` when it is switched out, and at every tick of the CPU that it runs on.
     /// So one that was blocked at the last call has not run if nothing was added; one that was running or ready has not
     /// if nothing was added for two ticks: it waits for a CPU.
-    pub fn is_resting(&mut self) -> bool {
-        let now = Instant::now();
-        let since = now.duration_since(self.stamped);
-        self.stamped = now;
+    pub fn is_resting(&mut self, since: Duration) -> bool {
         let mut stamp = [0; STAMP_BYTES];
         let len = self.schedstat.as_ref().and_then(|file| file.read_at(&mut stamp, 0).ok()).unwrap_or(0);
         let same = len > 0 && stamp[..len] == self.stamp[..self.stamp_len];
@@ -234,6 +229,7 @@ fn tick() -> Option<Duration> {
 mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+    use std::time::Instant;
 
     use super::*;
 
@@ -255,13 +251,13 @@ mod tests {
         let pid = child.id();
         let mut reader = ActivityReader::open(pid, pid).unwrap();
         // It rests at last, when it waits for input.
-        while !reader.is_resting() {
+        while !reader.is_resting(Duration::ZERO) {
             reader.read();
             std::thread::yield_now();
         }
         let mut stdin = child.stdin.take().unwrap();
         io::Write::write_all(&mut stdin, b"\n").unwrap();
-        while reader.is_resting() {
+        while reader.is_resting(Duration::ZERO) {
             std::thread::yield_now();
         }
         drop(stdin);
@@ -285,13 +281,17 @@ mod tests {
         let mut reader = ActivityReader::open(std::process::id(), tid).unwrap();
         for _ in 0..30 {
             reader.read();
-            reader.is_resting();
+            reader.is_resting(Duration::ZERO);
+            let asked = Instant::now();
             let before = count.load(Ordering::Relaxed);
             // The interval that is asked about.
             std::thread::sleep(3 * tick().unwrap_or(Duration::from_millis(4)));
             let after = count.load(Ordering::Relaxed);
             // On a busy machine it may have waited for a CPU all the while.
-            assert!(!reader.is_resting() || before == after, "it ran from {before} to {after}");
+            assert!(
+                !reader.is_resting(asked.elapsed()) || before == after,
+                "it ran from {before} to {after}"
+            );
         }
         stop.store(true, Ordering::Relaxed);
         thread.join().unwrap();

@@ -15,7 +15,7 @@ use super::load::{Header, journal_of};
 use super::tables::{self, BlockRow};
 use super::{block, schema};
 
-/// Small blocks are packed into one after this many flushes: a minute, if there are two flushes a second.
+/// Small blocks are packed into one after this many flushes: a minute and a half, if there is one every 0.8 s.
 const PACK_FLUSHES: usize = 120;
 
 /// ... or after this many samples. More than that in one flush is packed at once.

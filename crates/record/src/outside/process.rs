@@ -1,6 +1,7 @@
 //! One process that is read from outside.
 
 use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
 use slip_cpython::Interpreter;
 use slip_model::{
@@ -18,6 +19,14 @@ use crate::{Sink, TargetIssue};
 
 /// After so many failed reads in a row the process is looked at anew: it may have become another program by `exec`.
 const REOPEN_AFTER_FAILURES: u32 = 10;
+
+/// One look at all processes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Look {
+    pub(super) now_ns: u64,
+    /// At least so much has passed since the last look.
+    pub(super) since: Duration,
+}
 
 /// What is left of a process after a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,15 +122,17 @@ impl WatchedProcess {
     /// Takes one sample of every thread.
     pub(super) fn sample(
         &mut self,
-        now_ns: u64,
+        look: Look,
         options: Options,
         sink: &mut Sink,
         code: &mut CodeCache,
     ) -> Sampled {
         let paused = if options.pause { Pause::stop(self.pid()).ok() } else { None };
+        let now_ns = look.now_ns;
+        let rests = self.rests(look.since);
         let result = match &mut self.reader {
-            Reader::Python(_) => self.sample_python(now_ns, options, sink),
-            Reader::Php(_) => self.sample_php(now_ns, options, sink, code),
+            Reader::Python(_) => self.sample_python((now_ns, rests), options, sink),
+            Reader::Php(_) => self.sample_php((now_ns, rests), options, sink, code),
         };
         drop(paused);
         match result {
@@ -162,17 +173,21 @@ impl WatchedProcess {
     /// Whether no thread has run since the last sample: then nothing needs to be read, as nothing has changed.
     ///
     /// Every thread is asked, even after one has answered no, so that each knows when it was asked last.
-    fn rests(&mut self) -> bool {
+    fn rests(&mut self, since: Duration) -> bool {
         let mut all = self.repeatable && self.threads.len() == self.readings.len();
         for thread in self.threads.values_mut() {
-            all &= thread.activity.as_mut().is_some_and(ActivityReader::is_resting);
+            all &= thread.activity.as_mut().is_some_and(|activity| activity.is_resting(since));
         }
         all
     }
 
     /// False if there is no thread at all, as after `exec` into a program whose memory lies at the same addresses.
-    fn sample_python(&mut self, now_ns: u64, options: Options, sink: &mut Sink) -> Result<bool, ReadError> {
-        let rests = self.rests();
+    fn sample_python(
+        &mut self,
+        (now_ns, rests): (u64, bool),
+        options: Options,
+        sink: &mut Sink,
+    ) -> Result<bool, ReadError> {
         let Reader::Python(interpreter) = &mut self.reader else { return Ok(false) };
         let mut readings = std::mem::take(&mut self.readings);
         self.repeatable = false;
@@ -198,12 +213,11 @@ impl WatchedProcess {
 
     fn sample_php(
         &mut self,
-        now_ns: u64,
+        (now_ns, rests): (u64, bool),
         options: Options,
         sink: &mut Sink,
         code: &mut CodeCache,
     ) -> Result<bool, ReadError> {
-        let rests = self.rests();
         let Reader::Php(engine) = &mut self.reader else { return Ok(false) };
         if !rests {
             self.repeatable = false;
@@ -447,16 +461,17 @@ mod tests {
         let (mut sink, mut code) = (Sink::new(), CodeCache::default());
         let mut process = WatchedProcess::attach(target.pid(), 0, &mut sink, &mut code).unwrap();
         let options = Options::default();
+        let look = |now_ns| Look { now_ns, since: Duration::ZERO };
         // It runs for a moment still after it has said that it is ready.
         let rests = (0..1_000_000).any(|_| {
-            process.sample(0, options, &mut sink, &mut code);
-            process.rests()
+            process.sample(look(0), options, &mut sink, &mut code);
+            process.rests(Duration::ZERO)
         });
         assert!(rests, "it waits for a line");
         process.readings[0].outcome = Outcome::Repaired;
         let before = sink.samples().len();
         for now_ns in 1..=3 {
-            process.sample(now_ns, options, &mut sink, &mut code);
+            process.sample(look(now_ns), options, &mut sink, &mut code);
         }
         let repaired: Vec<bool> =
             sink.samples().iter().skip(before).map(|sample| sample.state.has(State::REPAIRED)).collect();
