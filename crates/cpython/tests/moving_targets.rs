@@ -14,23 +14,29 @@ use slip_model::{Interner, Outcome, StackId, StackReading};
 use slip_remote::LiveProcess;
 use slip_testkit::{Child, Launch};
 
-/// Samples a fixture program for a while and gives each sample to `look`, with what `before` said before it.
+/// Longest time until a test has seen enough. The machine may be busy with other tests.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Samples a fixture program and gives each sample to `look`, with what `before` said before it, until `look` says that
+/// it has seen enough.
 fn watch<B>(
     child: &Child,
-    time: Duration,
     interval: Duration,
     before: impl Fn() -> B,
-    mut look: impl FnMut(B, &Interner, &[StackReading]),
+    mut look: impl FnMut(B, &Interner, &[StackReading]) -> bool,
 ) {
     let process = LiveProcess::open(child.pid()).unwrap();
     let mut python = Interpreter::attach(&process).unwrap();
     let mut interner = Interner::new();
     let mut readings = Vec::new();
     let begin = Instant::now();
-    while begin.elapsed() < time {
+    loop {
         let start = before();
         python.sample(&process, &mut interner, &mut readings).unwrap();
-        look(start, &interner, &readings);
+        if look(start, &interner, &readings) {
+            return;
+        }
+        assert!(begin.elapsed() < PATIENCE, "what is waited for does not happen");
         sleep(interval);
     }
 }
@@ -52,8 +58,7 @@ fn code_at_a_used_address_is_told_from_what_was_there() {
         let (mut seen, mut outdated) = (0, 0);
         let path = child.folder_outside().join("number");
         let number_now = || u64::from_le_bytes(std::fs::read(&path).unwrap().try_into().unwrap());
-        let (time, interval) = (Duration::from_millis(1_500), Duration::from_millis(1));
-        watch(&child, time, interval, number_now, |earliest, interner, readings| {
+        watch(&child, Duration::from_millis(1), number_now, |earliest, interner, readings| {
             let latest = number_now();
             for reading in readings {
                 for (name, file, first_line, line) in frames(interner, reading.stack) {
@@ -69,8 +74,8 @@ fn code_at_a_used_address_is_told_from_what_was_there() {
                     outdated += u32::from(!running);
                 }
             }
+            seen > 1_000
         });
-        assert!(seen > 100, "{}: seen {seen} times", python.label);
         // The very first reuse of an address may go unnoticed for some milliseconds.
         assert!(outdated <= 6, "{}: {outdated} of {seen} were no longer there", python.label);
     }
@@ -83,11 +88,9 @@ fn threads_that_begin_and_end_are_followed() {
         child.wait_ready().unwrap();
         let mut workers = HashSet::new();
         let (mut samples, mut stays, mut unnamed, mut threads) = (0, 0, 0, 0);
-        let (time, interval) = (Duration::from_millis(1_000), Duration::from_micros(700));
         watch(
             &child,
-            time,
-            interval,
+            Duration::from_micros(700),
             || (),
             |(), interner, readings| {
                 samples += 1;
@@ -108,11 +111,11 @@ fn threads_that_begin_and_end_are_followed() {
                         readings.iter().map(|reading| (reading.thread_key, reading.native_tid)).collect();
                     assert_eq!(keys.len(), readings.len(), "{}: a thread was read twice", python.label);
                 }
+                samples > 1_000 && workers.len() > 300
             },
         );
         // The thread that never ends is never lost while others come and go.
         assert!(stays * 100 >= samples * 99, "{}: {stays} of {samples}", python.label);
-        assert!(workers.len() > 100, "{}: {} workers", python.label, workers.len());
         // A thread has no name yet while it begins and none any more while it ends.
         assert!(unnamed * 5 <= threads, "{}: {unnamed} of {threads} have no name", python.label);
     }
@@ -124,11 +127,9 @@ fn paths_that_alternate_are_not_mixed() {
         let mut child = Launch::script(&python, "python/flutter.py").arg("plain").start().unwrap();
         child.wait_ready().unwrap();
         let (mut stacks, mut wrong, mut in_a, mut in_b) = (0_u32, 0_u32, 0_u32, 0_u32);
-        let (time, interval) = (Duration::from_secs(3), Duration::from_micros(450));
         watch(
             &child,
-            time,
-            interval,
+            Duration::from_micros(450),
             || (),
             |(), interner, readings| {
                 for reading in readings.iter().filter(|reading| reading.outcome != Outcome::Torn) {
@@ -139,10 +140,10 @@ fn paths_that_alternate_are_not_mixed() {
                     in_a += u32::from(has("_a"));
                     in_b += u32::from(has("_b"));
                 }
+                stacks > 3_000
             },
         );
         let about = format!("{}: {wrong} of {stacks} are mixed, {in_a} in a, {in_b} in b", python.label);
-        assert!(stacks > 500, "{about}");
         // `examples/python_flutter.rs` measures this exactly: less than 0.1 % on an idle machine.
         assert!(wrong * 100 <= stacks, "{about}");
         assert!(in_a > stacks / 50 && in_b > stacks / 50, "{about}");
