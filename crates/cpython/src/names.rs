@@ -36,13 +36,6 @@ pub(crate) struct NameBook {
     due_ns: u64,
 }
 
-impl ThreadName {
-    /// The name is to be looked up at the next opportunity.
-    pub(crate) fn expire(&mut self) {
-        *self = Self { text: self.text, ..Self::default() };
-    }
-}
-
 /// Where and when to look.
 #[derive(Debug)]
 pub(crate) struct Place<'a> {

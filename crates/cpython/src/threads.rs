@@ -59,6 +59,10 @@ impl Links {
             native_thread_id: addr_at(state, offsets.native_thread_id).0,
         }
     }
+
+    fn who(&self) -> (u64, u64) {
+        (self.thread_id, self.native_thread_id)
+    }
 }
 
 impl Thread {
@@ -89,8 +93,9 @@ impl Thread {
         let outcome = self.reader.read(memory, &mut self.anchor, chain)?;
         if chain.anchor.len() >= offsets.thread.len() {
             let links = Links::parse(&offsets.thread, &chain.anchor);
-            if links.thread_id != self.links.thread_id {
-                self.name.expire();
+            // Another thread has taken the place of the one that was here. Its `pthread_t` is often the same.
+            if links.who() != self.links.who() {
+                self.name = ThreadName::default();
             }
             self.links = links;
         }
