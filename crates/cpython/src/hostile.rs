@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use slip_model::{Interner, StackReading};
+use slip_model::{Interner, Outcome, StackReading};
 use slip_remote::{Image, Memory, RemoteAddr, Symbols, read_u64};
 
 use crate::Interpreter;
 use crate::detect::find;
-use crate::offsets::{CurrentFrame, Offsets, dict_keys};
+use crate::offsets::{CurrentFrame, FRAME_OWNED_BY_GENERATOR, Offsets, dict_keys};
 
 /// A recorded target and where its structures lie.
 struct Target {
@@ -162,4 +162,20 @@ fn what_is_no_code_object_is_no_frame() {
     target.image.insert(RemoteAddr(u64::from_le_bytes(name)), b"odd\0\0\0\0\0");
     let (_, readings) = target.sample();
     assert_eq!(readings[0].stack, slip_model::StackId(0));
+}
+
+#[test]
+fn a_generator_at_the_end_of_its_memory_is_read() {
+    let mut target = Target::new();
+    let CurrentFrame::Direct(current) = target.offsets.thread.current else { panic!("not 3.13") };
+    let mut frame = vec![0; target.offsets.frame.len];
+    target.image.read(target.frame, &mut frame).unwrap();
+    frame[target.offsets.frame.owner] = FRAME_OWNED_BY_GENERATOR;
+    // Its memory ends with it, while the stack's memory goes on.
+    let generator = RemoteAddr(0x10_0000);
+    target.image.insert(generator, &frame);
+    target.set(target.thread, current, generator.0);
+    let (_, readings) = target.sample();
+    assert_eq!(readings[0].outcome, Outcome::Clean);
+    assert_eq!(target.leaf().0, "hold");
 }

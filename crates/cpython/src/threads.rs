@@ -185,7 +185,11 @@ impl Anchor for ThreadAnchor {
                 addr_at(bytes, self.state.len + 8 * at)
             }
         };
-        Some(Head { current, limit: addr_at(bytes, self.offsets.datastack_limit) })
+        let chunk = addr_at(bytes, self.offsets.datastack_chunk);
+        let limit = addr_at(bytes, self.offsets.datastack_limit);
+        // The frame of a generator lies in the generator: what comes after it may be anything, or nothing.
+        let limit = if (chunk..limit).contains(&current) { limit } else { RemoteAddr::NULL };
+        Some(Head { current, limit })
     }
 
     fn calling(&self, read: &dyn Fn(RemoteAddr, &mut [u8]) -> bool, caller: &[u8], callee: &[u8]) -> Calling {

@@ -102,6 +102,9 @@ pub(crate) struct ThreadOffsets {
     pub(crate) current: CurrentFrame,
     pub(crate) thread_id: usize,
     pub(crate) native_thread_id: usize,
+    /// The chunk of the data stack in use; frames of functions lie there.
+    pub(crate) datastack_chunk: usize,
+    /// First address after that chunk.
     pub(crate) datastack_limit: usize,
 }
 
@@ -112,8 +115,15 @@ impl ThreadOffsets {
             CurrentFrame::Direct(at) => at,
             CurrentFrame::CFrame { cframe, .. } => cframe,
         };
-        let fields =
-            [self.next, self.interp, current, self.thread_id, self.native_thread_id, self.datastack_limit];
+        let fields = [
+            self.next,
+            self.interp,
+            current,
+            self.thread_id,
+            self.native_thread_id,
+            self.datastack_chunk,
+            self.datastack_limit,
+        ];
         fields.into_iter().max().unwrap_or(0) + 8
     }
 

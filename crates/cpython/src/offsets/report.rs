@@ -160,6 +160,7 @@ impl Report {
                 current: CurrentFrame::Direct(field(self.current_frame)),
                 thread_id: field(self.thread_id),
                 native_thread_id: field(self.native_thread_id),
+                datastack_chunk: field(self.datastack_chunk),
                 datastack_limit: field(self.datastack_chunk) + DATASTACK_LIMIT,
             },
             frame: FrameOffsets {

@@ -28,6 +28,7 @@ pub(super) const OFFSETS: Offsets = Offsets {
         current: CurrentFrame::CFrame { cframe: 56, current_frame: 8 },
         thread_id: 152,
         native_thread_id: 160,
+        datastack_chunk: 296,
         datastack_limit: 312,
     },
     frame: FrameOffsets {

@@ -28,6 +28,7 @@ pub(super) const OFFSETS: Offsets = Offsets {
         current: CurrentFrame::CFrame { cframe: 56, current_frame: 0 },
         thread_id: 136,
         native_thread_id: 144,
+        datastack_chunk: 232,
         datastack_limit: 248,
     },
     frame: FrameOffsets {
