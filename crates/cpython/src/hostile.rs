@@ -10,9 +10,9 @@ use crate::detect::find;
 use crate::offsets::{CurrentFrame, FRAME_OWNED_BY_GENERATOR, Offsets, dict_keys};
 
 /// A recorded target and where its structures lie.
-struct Target {
-    image: Image,
-    offsets: Offsets,
+pub(crate) struct Target {
+    pub(crate) image: Image,
+    pub(crate) offsets: Offsets,
     interpreter: RemoteAddr,
     thread: RemoteAddr,
     frame: RemoteAddr,
@@ -21,7 +21,7 @@ struct Target {
 
 impl Target {
     /// A recording of 3.13, whose innermost frame is that of a function.
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let path =
             Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/images/cpython-3.13-nested.json");
         let text = std::fs::read_to_string(path).unwrap();

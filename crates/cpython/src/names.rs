@@ -60,8 +60,11 @@ impl NameBook {
         }
         let found = match self.find(memory, place, ident) {
             Ok(found) => found,
-            // Dictionaries grow and move while we follow them.
-            Err(ReadError::Unmapped { .. }) => None,
+            // Dictionaries grow and move while we follow them. What `active` came from may have been such a one.
+            Err(ReadError::Unmapped { .. }) => {
+                self.active = None;
+                None
+            }
             Err(error) => return Err(error),
         };
         name.pause_ns = match &found {
@@ -98,5 +101,23 @@ impl NameBook {
             Some(name) => read_text(memory, offsets, name),
             None => Ok(None),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hostile::Target;
+
+    #[test]
+    fn names_are_looked_for_anew_after_a_torn_look_at_the_modules() {
+        let target = Target::new();
+        let mut interner = Interner::new();
+        let (mut book, mut name) = (NameBook::default(), ThreadName::default());
+        // Nothing is mapped there.
+        book.active = Some(RemoteAddr(8));
+        let place = Place { offsets: &target.offsets.object, modules: RemoteAddr::NULL, now_ns: 0 };
+        book.renew(&target.image, &place, &mut interner, 1, &mut name).unwrap();
+        assert_eq!(book.active, None);
     }
 }
