@@ -64,6 +64,12 @@ fn what_cannot_be_read_is_refused_with_a_reason() {
     old.insert(RemoteAddr(0x1000), &[0; 64]);
     assert_eq!(message(detect(&old)), "CPython 3.10 or older is not supported, only 3.11 to 3.15 are");
 
+    // `code_object.co_code_adaptive` is the number 43 of the report of 3.13.
+    let mut no_code = image.clone();
+    no_code.insert(runtime.offset(43 * 8), &8_u64.to_le_bytes());
+    let refused = Interpreter::attach(&no_code).unwrap_err();
+    assert!(refused.to_string().contains("code object"), "{refused}");
+
     // `runtime_state.interpreters_head` is the number 5 of the report of 3.13.
     let mut number = [0; 8];
     image.read(runtime.offset(5 * 8), &mut number).unwrap();

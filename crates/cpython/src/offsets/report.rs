@@ -131,15 +131,12 @@ impl Report {
                 return Err(AttachError::Layout { version, what });
             }
         }
-        let gil = field(self.gil_runtime_state);
-        let in_gil = |number| field(number).checked_sub(gil);
-        let (Some(last_holder), Some(locked), Some(firsttraceable)) = (
-            in_gil(self.gil_runtime_state_holder),
-            in_gil(self.gil_runtime_state_locked),
-            field(self.co_code_adaptive).checked_sub(FIRSTTRACEABLE),
-        ) else {
-            return Err(AttachError::Layout { version, what: "interpreter lock" });
-        };
+        let distance =
+            |to: usize, from: usize, what| to.checked_sub(from).ok_or(AttachError::Layout { version, what });
+        let in_gil = |number| distance(field(number), field(self.gil_runtime_state), "interpreter lock");
+        let last_holder = in_gil(self.gil_runtime_state_holder)?;
+        let locked = in_gil(self.gil_runtime_state_locked)?;
+        let firsttraceable = distance(field(self.co_code_adaptive), FIRSTTRACEABLE, "code object")?;
         Ok(Offsets {
             interpreters_head: field(self.interpreters_head),
             interpreter: InterpreterOffsets {
