@@ -23,6 +23,7 @@ use slip_model::{Frame, FrameId, FrameKind, Interner, StringId};
 use slip_remote::{Memory, Range, ReadError, RemoteAddr, read_c_string};
 
 use crate::bytes::{addr_at, u32_at, u64_at};
+use crate::dicts::read_addr;
 use crate::lines::{LineSpan, line_spans};
 use crate::offsets::Offsets;
 use crate::strings::Text;
@@ -377,9 +378,8 @@ fn is_code_type<M: Memory + ?Sized>(
     offsets: &Offsets,
     ob_type: RemoteAddr,
 ) -> Result<bool, ReadError> {
-    let mut pointer = [0; 8];
-    memory.read(ob_type.offset(offsets.object.tp_name as u64), &mut pointer)?;
-    Ok(read_c_string(memory, addr_at(&pointer, 0), 8)? == b"code")
+    let name = read_addr(memory, ob_type.offset(offsets.object.tp_name as u64))?;
+    Ok(read_c_string(memory, name, 8)? == b"code")
 }
 
 /// Reads all of `ranges` or fails.

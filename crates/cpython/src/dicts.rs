@@ -1,6 +1,6 @@
 //! Dictionaries and attributes of the target.
 
-use slip_remote::{Memory, Range, ReadError, RemoteAddr};
+use slip_remote::{Memory, Range, ReadError, RemoteAddr, read_u64};
 
 use crate::bytes::{addr_at, u32_at, u64_at};
 use crate::code::read_all;
@@ -112,9 +112,7 @@ pub(crate) fn find_attribute<M: Memory + ?Sized>(
 
 /// The pointer at `addr`.
 pub(crate) fn read_addr<M: Memory + ?Sized>(memory: &M, addr: RemoteAddr) -> Result<RemoteAddr, ReadError> {
-    let mut bytes = [0; 8];
-    memory.read(addr, &mut bytes)?;
-    Ok(addr_at(&bytes, 0))
+    read_u64(memory, addr).map(RemoteAddr)
 }
 
 fn non_null(addr: RemoteAddr) -> Option<RemoteAddr> {

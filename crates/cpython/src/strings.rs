@@ -2,7 +2,8 @@
 
 use slip_remote::{Memory, Range, ReadError, RemoteAddr};
 
-use crate::bytes::{addr_at, u32_at, u64_at};
+use crate::bytes::{u32_at, u64_at};
+use crate::dicts::read_addr;
 use crate::offsets::ObjectOffsets;
 
 /// Longest text that we keep, in characters. Longer ones are cut and end in an ellipsis: a name that is longer is
@@ -63,9 +64,7 @@ impl Text {
     /// Replaces the place of the pointer by the place that it points to.
     pub(crate) fn follow<M: Memory + ?Sized>(&mut self, memory: &M) -> Result<(), ReadError> {
         if self.indirect {
-            let mut pointer = [0; 8];
-            memory.read(self.data.addr, &mut pointer)?;
-            self.data.addr = addr_at(&pointer, 0);
+            self.data.addr = read_addr(memory, self.data.addr)?;
             self.indirect = false;
         }
         Ok(())

@@ -330,7 +330,7 @@ impl ChainReader {
         let mut page: (Range, Vec<u8>) = (Range::default(), Vec::new());
         let mut failed = false;
         let layout = &self.layout;
-        let mut fetch = |addr: RemoteAddr| -> Option<[u8; 8]> {
+        let mut fetch = |addr: RemoteAddr| -> Option<RemoteAddr> {
             if page.0.find(addr, len).is_none() {
                 // Callers lie at lower addresses of the same page.
                 let start = RemoteAddr(addr.0 & !(PAGE_BYTES - 1));
@@ -344,14 +344,14 @@ impl ChainReader {
                 }
             }
             let at = page.0.find(addr, len)?;
-            Some(layout.previous(&page.1[at..at + len]).0.to_le_bytes())
+            Some(layout.previous(&page.1[at..at + len]))
         };
         self.addrs.clear();
         let mut at = head.current;
         while !at.is_null() && self.addrs.len() < MAX_FRAMES {
             let Some(previous) = fetch(at) else { break };
             self.addrs.push(at);
-            at = RemoteAddr(u64::from_le_bytes(previous));
+            at = previous;
         }
         if failed {
             return Ok(false);
