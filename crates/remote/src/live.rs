@@ -67,12 +67,13 @@ impl LiveProcess {
     /// See [`OpenError`].
     pub fn open(pid: u32) -> Result<Self, OpenError> {
         let stat = process_stat(pid).ok_or(OpenError::NotFound { pid })?;
-        let text = match fs::read_to_string(format!("/proc/{pid}/maps")) {
-            Ok(text) => text,
+        let maps = match fs::read(format!("/proc/{pid}/maps")) {
+            Ok(bytes) => bytes,
             Err(_) if process_stat(pid).is_none() => return Err(OpenError::NotFound { pid }),
             Err(_) => return Err(denied(pid, stat.comm)),
         };
-        let mappings = parse_maps(&text);
+        // A target may map files whose names are no text.
+        let mappings = parse_maps(&String::from_utf8_lossy(&maps));
         let Some(first) = mappings.first() else {
             return Err(OpenError::NoMemory { pid, comm: stat.comm });
         };
@@ -293,6 +294,9 @@ fn denied(pid: u32, comm: String) -> OpenError {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd;
+    use std::os::unix::ffi::OsStringExt;
+
     use super::*;
 
     #[test]
@@ -333,6 +337,24 @@ mod tests {
         let mut buf = vec![0; 3_000];
         assert_eq!(process.read_ranges(&ranges, &mut buf), Ok(3_000));
         assert_eq!(buf, here);
+    }
+
+    #[test]
+    fn a_mapped_file_may_have_a_name_that_is_no_text() {
+        let name = std::ffi::OsString::from_vec(b"slip-remote-\xff.".to_vec());
+        let path = std::env::temp_dir().join(name).with_extension(std::process::id().to_string());
+        fs::write(&path, [7; 16]).unwrap();
+        let file = fs::File::open(&path).unwrap();
+        // SAFETY: the kernel chooses the place; nothing of ours lies there.
+        let at = unsafe {
+            libc::mmap(ptr::null_mut(), 16, libc::PROT_READ, libc::MAP_PRIVATE, file.as_raw_fd(), 0)
+        };
+        fs::remove_file(&path).unwrap();
+        assert_ne!(at, libc::MAP_FAILED);
+        let opened = LiveProcess::open(std::process::id());
+        // SAFETY: this is the mapping made above, and nothing refers to it.
+        unsafe { libc::munmap(at, 16) };
+        opened.unwrap();
     }
 
     #[test]
