@@ -51,8 +51,10 @@ pub fn command_line(pid: u32) -> Vec<String> {
 
 /// A line of `/proc/PID/status`, such as `Uid` or `NSpid`.
 pub fn status_value(pid: u32, key: &str) -> Option<String> {
-    let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    text.lines()
+    // The name of the process stands there too, and need not be text.
+    let bytes = fs::read(format!("/proc/{pid}/status")).ok()?;
+    String::from_utf8_lossy(&bytes)
+        .lines()
         .find_map(|line| line.strip_prefix(key)?.strip_prefix(':').map(|value| value.trim().to_owned()))
 }
 
@@ -242,6 +244,21 @@ mod tests {
             ("a) S (b", 'R', 7, 4711)
         );
         assert_eq!(parse_stat("12 (a"), None);
+    }
+
+    #[test]
+    fn the_name_of_a_process_need_not_be_text() {
+        // The kernel cuts names after 15 bytes, also in the middle of a character.
+        let name = format!("{:015}é", std::process::id());
+        let link = std::env::temp_dir().join(&name[1..]);
+        std::os::unix::fs::symlink("/bin/cat", &link).unwrap();
+        let mut child =
+            std::process::Command::new(&link).stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let inner = status_value(child.id(), "NSpid");
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        fs::remove_file(&link).unwrap();
+        assert_eq!(inner, Some(child.id().to_string()));
     }
 
     #[test]
