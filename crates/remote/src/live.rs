@@ -85,8 +85,10 @@ impl LiveProcess {
             mappings: Vec::new(),
         };
         // `maps` only needs permission to look; reading memory asks for more. Find out now, where it can be explained.
-        if let Err(ReadError::Denied { .. }) = process.read(RemoteAddr(first.start), &mut [0]) {
-            return Err(denied(pid, stat.comm));
+        match process.read(RemoteAddr(first.start), &mut [0]) {
+            Err(ReadError::Denied { .. }) => return Err(denied(pid, stat.comm)),
+            Err(ReadError::Gone { .. }) => return Err(OpenError::NotFound { pid }),
+            _ => {}
         }
         process.modules = find_modules(pid, &process.program, &mappings);
         process.mappings = mappings;
