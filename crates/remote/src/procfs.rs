@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -67,24 +68,25 @@ pub fn threads_of(pid: u32) -> Vec<u32> {
 
 /// Direct children of a process, all its threads taken together.
 pub fn children_of(pid: u32) -> Vec<u32> {
-    let mut children = Vec::new();
-    let mut listed = false;
-    for tid in numbers_in(&format!("/proc/{pid}/task")) {
-        if let Ok(text) = fs::read_to_string(format!("/proc/{pid}/task/{tid}/children")) {
-            listed = true;
+    let mut children: Vec<u32> = Vec::new();
+    if kernel_lists_children() {
+        for tid in numbers_in(&format!("/proc/{pid}/task")) {
+            let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/children")).unwrap_or_default();
             children.extend(text.split_whitespace().filter_map(|child| child.parse::<u32>().ok()));
         }
-    }
-    if !listed {
-        // A kernel without CONFIG_PROC_CHILDREN: look at the parent of every process.
-        children = all_pids()
-            .into_iter()
-            .filter(|other| process_stat(*other).is_some_and(|stat| stat.parent == pid))
-            .collect();
+    } else {
+        let is_child = |other: &u32| process_stat(*other).is_some_and(|stat| stat.parent == pid);
+        children.extend(all_pids().into_iter().filter(is_child));
     }
     children.sort_unstable();
     children.dedup();
     children
+}
+
+/// False for a kernel without `CONFIG_PROC_CHILDREN`. Asked of ourselves: a process that has ended lists none either.
+fn kernel_lists_children() -> bool {
+    static LISTS: OnceLock<bool> = OnceLock::new();
+    *LISTS.get_or_init(|| Path::new("/proc/thread-self/children").exists())
 }
 
 /// Every process that `/proc` shows.
