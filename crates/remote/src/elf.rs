@@ -9,13 +9,16 @@ use std::sync::{Arc, Mutex, OnceLock};
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader, Sym};
 use object::{Endianness, ReadCache, ReadRef, elf};
 
+use crate::Mapping;
+
 /// Symbols and sections of one file, by virtual address as the file has it.
 #[derive(Debug, Default)]
 pub(crate) struct ElfFacts {
     symbols: HashMap<String, u64>,
     sections: HashMap<String, (u64, u64)>,
-    /// Virtual address minus file offset of the first loadable segment.
+    /// Virtual address minus file offset of the first segment that is loaded, and of the first that holds code.
     base_vaddr: u64,
+    code_base_vaddr: u64,
 }
 
 /// Names that interpreters are found by. Keeping only these makes a table of a few entries out of tens of thousands.
@@ -48,8 +51,10 @@ impl ElfFacts {
         self.sections.get(name).copied()
     }
 
-    pub(crate) fn base_vaddr(&self) -> u64 {
-        self.base_vaddr
+    /// What is to be added to the addresses of the file, given a mapping of it.
+    pub(crate) fn bias(&self, mapping: &Mapping) -> u64 {
+        let base_vaddr = if mapping.executable { self.code_base_vaddr } else { self.base_vaddr };
+        mapping.start.wrapping_sub(mapping.file_offset).wrapping_sub(base_vaddr)
     }
 
     /// Whether the file has anything that an interpreter is found by.
@@ -105,12 +110,12 @@ pub(crate) fn parse<'data, R: ReadRef<'data>>(data: R) -> Option<ElfFacts> {
         return None;
     }
     let mut facts = ElfFacts::default();
-    let load = header
-        .program_headers(endian, data)
-        .ok()?
-        .iter()
-        .find(|segment| segment.p_type(endian) == elf::PT_LOAD)?;
-    facts.base_vaddr = load.p_vaddr(endian).checked_sub(load.p_offset(endian))?;
+    let segments = header.program_headers(endian, data).ok()?;
+    let mut loaded = segments.iter().filter(|segment| segment.p_type(endian) == elf::PT_LOAD).peekable();
+    let first = *loaded.peek()?;
+    let code = loaded.find(|segment| segment.p_flags(endian) & elf::PF_X != 0).unwrap_or(first);
+    facts.base_vaddr = first.p_vaddr(endian).checked_sub(first.p_offset(endian))?;
+    facts.code_base_vaddr = code.p_vaddr(endian).checked_sub(code.p_offset(endian))?;
     let sections = header.sections(endian, data).ok()?;
     for section in sections.iter() {
         let Ok(name) = sections.section_name(endian, section) else { continue };

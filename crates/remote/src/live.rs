@@ -233,13 +233,16 @@ fn find_modules(pid: u32, program: &Path, mappings: &[Mapping]) -> Vec<(std::syn
         let name = mapping.path.rsplit('/').next().unwrap_or("");
         let is_program = mapping.path == program;
         let holds_interpreter = name.starts_with("libpython") || name.starts_with("libphp");
-        // Only the first mapping of a file: it tells the load address.
-        if (is_program || holds_interpreter)
-            && !candidates
-                .iter()
-                .any(|(_, seen)| seen.inode == mapping.inode && seen.device == mapping.device)
-        {
-            candidates.push((is_program, mapping));
+        if !is_program && !holds_interpreter {
+            continue;
+        }
+        // One mapping of each file tells the load address. That is the first with code: the target may have mapped the
+        // file again, to read symbols in it. PHP may have moved all of its code to huge pages: then the first of all.
+        let same = |seen: &&Mapping| seen.inode == mapping.inode && seen.device == mapping.device;
+        match candidates.iter_mut().find(|(_, seen)| same(seen)) {
+            Some((_, seen)) if mapping.executable && !seen.executable => *seen = mapping,
+            Some(_) => {}
+            None => candidates.push((is_program, mapping)),
         }
     }
     candidates.sort_by_key(|(is_program, _)| !is_program);
@@ -256,7 +259,7 @@ fn find_modules(pid: u32, program: &Path, mappings: &[Mapping]) -> Vec<(std::syn
             // unless the kernel says that the file is no longer there.
             let facts = read_facts(&paths, mapping.inode)
                 .or_else(|| if mapping.deleted { None } else { read_facts(&paths, 0) })?;
-            let bias = mapping.start.wrapping_sub(mapping.file_offset).wrapping_sub(facts.base_vaddr());
+            let bias = facts.bias(mapping);
             (!facts.is_empty()).then_some((facts, bias))
         })
         .collect()
@@ -357,6 +360,28 @@ mod tests {
         // SAFETY: this is the mapping made above, and nothing refers to it.
         unsafe { libc::munmap(at, 16) };
         opened.unwrap();
+    }
+
+    /// A name that interpreters are found by, in this program.
+    #[used]
+    #[unsafe(no_mangle)]
+    #[allow(non_upper_case_globals, reason = "as CPython has it")]
+    static Py_Version: u32 = 7;
+
+    #[test]
+    fn a_program_that_reads_its_own_file_through_a_mapping_is_found_where_it_runs() {
+        let file = fs::File::open("/proc/self/exe").unwrap();
+        // Below the place that the kernel loads programs to.
+        let low = ptr::without_provenance_mut(0x2000_0000);
+        let flags = libc::MAP_PRIVATE | libc::MAP_FIXED_NOREPLACE;
+        let len = 4_096;
+        // SAFETY: nothing is replaced, and nothing refers to what is mapped.
+        let at = unsafe { libc::mmap(low, len, libc::PROT_READ, flags, file.as_raw_fd(), 0) };
+        assert_eq!(at, low);
+        let found = LiveProcess::open(std::process::id()).unwrap().symbol("Py_Version");
+        // SAFETY: this is the mapping made above.
+        unsafe { libc::munmap(at, len) };
+        assert_eq!(found, Some(RemoteAddr(&raw const Py_Version as u64)));
     }
 
     #[test]

@@ -9,6 +9,8 @@ pub struct Mapping {
     pub end: u64,
     /// Readable.
     pub readable: bool,
+    /// Executable.
+    pub executable: bool,
     /// Shared with other processes (`MAP_SHARED`), like opcache's memory.
     pub shared: bool,
     /// Offset of `start` in the file.
@@ -41,6 +43,7 @@ fn parse_line(line: &str) -> Option<Mapping> {
         start: u64::from_str_radix(start, 16).ok()?,
         end: u64::from_str_radix(end, 16).ok()?,
         readable: permissions.first() == Some(&b'r'),
+        executable: permissions.get(2) == Some(&b'x'),
         shared: permissions.get(3) == Some(&b's'),
         file_offset,
         device,
@@ -56,7 +59,7 @@ mod tests {
 
     #[test]
     fn lines_of_all_kinds() {
-        let text = "55d0c0a00000-55d0c0a21000 r--p 00001000 fe:01 1234       /usr/bin/a b (deleted)\n\
+        let text = "55d0c0a00000-55d0c0a21000 r-xp 00001000 fe:01 1234       /usr/bin/a b (deleted)\n\
                     7f00-8f00 rw-s 00000000 00:01 77 /dev/zero\n\
                     7ffd1000-7ffd2000 rw-p 00000000 00:00 0 \n\
                     garbage\n";
@@ -66,7 +69,8 @@ mod tests {
             (maps[0].path.as_str(), maps[0].deleted, maps[0].file_offset),
             ("/usr/bin/a b", true, 0x1000)
         );
-        assert!(maps[1].shared && maps[1].readable);
+        assert!(maps[0].executable && !maps[0].shared);
+        assert!(maps[1].shared && maps[1].readable && !maps[1].executable);
         assert_eq!((maps[2].path.as_str(), maps[2].inode), ("", 0));
     }
 }
