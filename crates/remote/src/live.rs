@@ -255,9 +255,12 @@ fn find_modules(pid: u32, program: &Path, mappings: &[Mapping]) -> Vec<(std::syn
             }
             // For files that were removed or replaced while mapped. Needs CAP_CHECKPOINT_RESTORE.
             paths.push(PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end)));
+            // For a target in a `chroot`. Last, because for one in a container it is another file, if there is one.
+            let ours = [PathBuf::from(&mapping.path)];
             // An overlay file system may show another inode in `maps` than `stat` gives: then take the path's word,
             // unless the kernel says that the file is no longer there.
             let facts = read_facts(&paths, mapping.inode)
+                .or_else(|| if mapping.inode == 0 { None } else { read_facts(&ours, mapping.inode) })
                 .or_else(|| if mapping.deleted { None } else { read_facts(&paths, 0) })?;
             let bias = facts.bias(mapping);
             (!facts.is_empty()).then_some((facts, bias))

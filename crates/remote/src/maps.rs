@@ -19,7 +19,8 @@ pub struct Mapping {
     pub device: String,
     /// Inode of the file; 0 for anonymous memory.
     pub inode: u64,
-    /// Path as the target sees it, ` (deleted)` removed; empty for anonymous memory.
+    /// Path, ` (deleted)` removed; empty for anonymous memory. It begins at the root of the target's mount namespace if
+    /// that is another one, else at the reader's root, also where the target has changed its own (`chroot`).
     pub path: String,
     /// The file was removed or replaced since it was mapped.
     pub deleted: bool,
