@@ -1,6 +1,7 @@
 //! A running process as [`Memory`] and [`Symbols`].
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::ptr;
 
@@ -115,15 +116,6 @@ impl LiveProcess {
         process_stat(self.pid)
             .is_some_and(|stat| stat.start_ticks == self.start_ticks && !matches!(stat.state, 'Z' | 'X'))
     }
-
-    fn error(&self, addr: RemoteAddr, len: usize) -> Option<ReadError> {
-        match std::io::Error::last_os_error().raw_os_error() {
-            Some(libc::ESRCH) => Some(ReadError::Gone { pid: self.pid }),
-            Some(libc::EPERM) => Some(ReadError::Denied { pid: self.pid }),
-            _ if len > 0 => Some(ReadError::Unmapped { addr, len }),
-            _ => None,
-        }
-    }
 }
 
 impl Memory for LiveProcess {
@@ -172,9 +164,11 @@ impl Memory for LiveProcess {
                 )
             };
             let Ok(mut copied) = usize::try_from(copied) else {
-                return match self.error(group[0].addr, group[0].len) {
-                    Some(ReadError::Unmapped { .. }) | None => Ok(done),
-                    Some(error) => Err(error),
+                return match io::Error::last_os_error().raw_os_error() {
+                    Some(libc::ESRCH) => Err(ReadError::Gone { pid: self.pid }),
+                    Some(libc::EPERM) => Err(ReadError::Denied { pid: self.pid }),
+                    // Not even the first byte is mapped.
+                    _ => Ok(done),
                 };
             };
             // The kernel stops at the first byte that it cannot read.
