@@ -20,8 +20,7 @@ pub use image::{Image, ImageRecorder};
 pub use live::{LiveProcess, OpenError};
 pub use maps::{Mapping, parse_maps};
 pub use memory::{
-    Memory, Range, ReadError, RemoteAddr, SharedObject, SharedRange, Symbols, read_c_string, read_u32,
-    read_u64,
+    Memory, Range, ReadError, RemoteAddr, SharedObject, SharedRange, Symbols, read_c_string, read_u64,
 };
 pub use pause::Pause;
 pub use procfs::{

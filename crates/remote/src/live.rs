@@ -54,7 +54,7 @@ pub enum OpenError {
 pub struct LiveProcess {
     pid: u32,
     start_ticks: u64,
-    mappings: Vec<Mapping>,
+    shared: Vec<SharedRange>,
     /// Interpreter candidates: the program first, then its libraries, each with what must be added to an address.
     modules: Vec<(std::sync::Arc<ElfFacts>, u64)>,
     program: PathBuf,
@@ -83,7 +83,7 @@ impl LiveProcess {
             start_ticks: stat.start_ticks,
             modules: Vec::new(),
             program: fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default(),
-            mappings: Vec::new(),
+            shared: mappings.iter().filter_map(shared_range).collect(),
         };
         // `maps` only needs permission to look; reading memory asks for more. Find out now, where it can be explained.
         match process.read(RemoteAddr(first.start), &mut [0]) {
@@ -92,7 +92,6 @@ impl LiveProcess {
             _ => {}
         }
         process.modules = find_modules(pid, &process.program, &mappings);
-        process.mappings = mappings;
         Ok(process)
     }
 
@@ -104,11 +103,6 @@ impl LiveProcess {
     /// Path of the program, as the target sees it; ` (deleted)` at its end if it was removed.
     pub fn program(&self) -> &Path {
         &self.program
-    }
-
-    /// The memory map as of [`LiveProcess::open`].
-    pub fn mappings(&self) -> &[Mapping] {
-        &self.mappings
     }
 
     /// Whether the process still runs; false also if its pid has gone to another process.
@@ -200,13 +194,15 @@ impl Symbols for LiveProcess {
     }
 
     fn shared_memory(&self) -> Vec<SharedRange> {
-        let shared = self.mappings.iter().filter(|mapping| mapping.shared && mapping.readable);
-        shared.filter_map(shared_range).collect()
+        self.shared.clone()
     }
 }
 
-/// A shared mapping; `None` if the kernel does not say of what.
+/// What a mapping shares with other processes; `None` if nothing, or the kernel does not say of what it is.
 fn shared_range(mapping: &Mapping) -> Option<SharedRange> {
+    if !mapping.shared || !mapping.readable || mapping.inode == 0 {
+        return None;
+    }
     let (major, minor) = mapping.device.split_once(':')?;
     let number = |text| u32::from_str_radix(text, 16).ok();
     let object = SharedObject {
@@ -215,7 +211,7 @@ fn shared_range(mapping: &Mapping) -> Option<SharedRange> {
         base: mapping.start.wrapping_sub(mapping.file_offset),
     };
     let len = usize::try_from(mapping.end.checked_sub(mapping.start)?).ok()?;
-    (mapping.inode != 0).then(|| SharedRange { range: Range::new(RemoteAddr(mapping.start), len), object })
+    Some(SharedRange { range: Range::new(RemoteAddr(mapping.start), len), object })
 }
 
 /// The program and the libraries whose name says that they hold an interpreter.

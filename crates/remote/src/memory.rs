@@ -165,17 +165,6 @@ pub fn read_u64<M: Memory + ?Sized>(memory: &M, addr: RemoteAddr) -> Result<u64,
     Ok(u64::from_le_bytes(buf))
 }
 
-/// Reads a little-endian number of 4 bytes.
-///
-/// # Errors
-///
-/// As [`Memory::read`].
-pub fn read_u32<M: Memory + ?Sized>(memory: &M, addr: RemoteAddr) -> Result<u32, ReadError> {
-    let mut buf = [0; 4];
-    memory.read(addr, &mut buf)?;
-    Ok(u32::from_le_bytes(buf))
-}
-
 /// Reads a C string of at most `max_len` bytes, without its terminator. A longer one is cut.
 ///
 /// # Errors
