@@ -25,7 +25,8 @@ pub fn process_stat(pid: u32) -> Option<ProcessStat> {
     parse_stat(&String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/stat")).ok()?))
 }
 
-fn parse_stat(text: &str) -> Option<ProcessStat> {
+/// Parses the text of `/proc/PID/stat`; `None` if it does not fit the format.
+pub fn parse_stat(text: &str) -> Option<ProcessStat> {
     // The name may itself hold spaces and parentheses; the last one closes it.
     let (head, tail) = text.rsplit_once(") ")?;
     let comm = head.split_once(" (")?.1.to_owned();
