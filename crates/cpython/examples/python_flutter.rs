@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use slip_cpython::Interpreter;
 use slip_model::{Interner, Outcome, StackId};
-use slip_remote::{LiveProcess, Pause, process_stat};
+use slip_remote::{LiveProcess, Pause};
 use slip_testkit::{Child, Launch, fixtures};
 
 const PROGRAM: &str = "python/flutter.py";
@@ -166,7 +166,7 @@ fn measure(
     while begin.elapsed() < Duration::from_secs(options.seconds) {
         next += interval;
         std::thread::sleep(next.saturating_duration_since(Instant::now()));
-        let pause = if stopped { Some(stop(child.pid())?) } else { None };
+        let pause = if stopped { Some(Pause::stop(&process)?) } else { None };
         let start = Instant::now();
         python.sample(&process, &mut interner, &mut readings)?;
         run.read_ns += u64::try_from(start.elapsed().as_nanos())?;
@@ -214,15 +214,6 @@ fn measure(
 fn pin(pid: u32, core: &str) -> Result<(), Box<dyn Error>> {
     let output = Command::new("taskset").args(["-p", "-c", core]).arg(pid.to_string()).output()?;
     if output.status.success() { Ok(()) } else { Err("taskset failed".into()) }
-}
-
-/// Stops the target and waits until it stands.
-fn stop(pid: u32) -> Result<Pause, Box<dyn Error>> {
-    let pause = Pause::stop(pid)?;
-    while process_stat(pid).is_some_and(|stat| stat.state != 'T') {
-        std::hint::spin_loop();
-    }
-    Ok(pause)
 }
 
 /// Nanoseconds that the target spent in each path since it was asked last.

@@ -25,6 +25,11 @@ pub fn process_stat(pid: u32) -> Option<ProcessStat> {
     parse_stat(&String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/stat")).ok()?))
 }
 
+/// Reads `/proc/PID/task/TID/stat`; `None` if there is no such thread.
+pub(crate) fn thread_stat(pid: u32, tid: u32) -> Option<ProcessStat> {
+    parse_stat(&String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/task/{tid}/stat")).ok()?))
+}
+
 /// Parses the text of `/proc/PID/stat`; `None` if it does not fit the format.
 pub fn parse_stat(text: &str) -> Option<ProcessStat> {
     // The name may itself hold spaces and parentheses; the last one closes it.

@@ -127,7 +127,7 @@ impl WatchedProcess {
         sink: &mut Sink,
         code: &mut CodeCache,
     ) -> Sampled {
-        let paused = if options.pause { Pause::stop(self.pid()).ok() } else { None };
+        let paused = if options.pause { Pause::stop(&self.memory).ok() } else { None };
         let now_ns = look.now_ns;
         let rests = self.rests(look.since);
         let result = match &mut self.reader {
