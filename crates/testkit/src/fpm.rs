@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::interpreters::root;
 use crate::skip;
 
 /// Longest wait for php-fpm to get somewhere. The machine may be busy with other tests.
@@ -47,7 +48,7 @@ pub fn builds() -> Vec<Build> {
         }
     };
     add((8, 2), None);
-    match crate::root("php") {
+    match root("php") {
         Ok(root) => add((8, 4), Some(root)),
         Err(reason) => skip("php-fpm8.4", &reason),
     }

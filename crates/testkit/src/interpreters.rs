@@ -49,12 +49,8 @@ impl Interpreter {
     }
 }
 
-/// The folder that `fixtures/roots/roots` built under this name, or why it cannot be used.
-///
-/// # Errors
-///
-/// A sentence, if it has not been built or `chroot` is not allowed.
-pub fn root(name: &str) -> Result<PathBuf, String> {
+/// The folder that `fixtures/roots/roots` built under this name, or a sentence that says why it cannot be used.
+pub(crate) fn root(name: &str) -> Result<PathBuf, String> {
     let cache = match (std::env::var_os("SLIP_CACHE"), std::env::var_os("HOME")) {
         (Some(cache), _) => PathBuf::from(cache),
         (None, Some(home)) => Path::new(&home).join(".cache/slipstream"),

@@ -27,7 +27,6 @@ pub struct Launch {
     options: Vec<OsString>,
     program: Program,
     args: Vec<OsString>,
-    env: Vec<(OsString, OsString)>,
 }
 
 #[derive(Clone, Debug)]
@@ -64,7 +63,7 @@ impl Launch {
     }
 
     fn new(interpreter: &Interpreter, files: Files, program: Program) -> Self {
-        Self { interpreter: interpreter.clone(), files, options: vec![], program, args: vec![], env: vec![] }
+        Self { interpreter: interpreter.clone(), files, options: vec![], program, args: vec![] }
     }
 
     /// Adds an argument for the interpreter itself.
@@ -78,13 +77,6 @@ impl Launch {
     #[must_use]
     pub fn arg(mut self, arg: impl Into<OsString>) -> Self {
         self.args.push(arg.into());
-        self
-    }
-
-    /// Sets an environment variable.
-    #[must_use]
-    pub fn env(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
-        self.env.push((name.into(), value.into()));
         self
     }
 
@@ -108,7 +100,7 @@ impl Launch {
         if self.interpreter.runtime == Runtime::Python {
             command.env("PYTHONPATH", &home.inside).env("PYTHONUTF8", "1").env("PYTHONUNBUFFERED", "1");
         }
-        command.args(&self.args).envs(self.env);
+        command.args(&self.args);
         // A group of its own, so that processes which the program starts end with it.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let label = format!("{}, {:?}", self.interpreter.label, self.program);

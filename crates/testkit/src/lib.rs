@@ -21,6 +21,6 @@ mod launch;
 mod skip;
 
 pub use child::Child;
-pub use interpreters::{Interpreter, Runtime, phps, pythons, root};
+pub use interpreters::{Interpreter, Runtime, phps, pythons};
 pub use launch::{Launch, fixtures};
 pub use skip::skip;
