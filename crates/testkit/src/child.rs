@@ -13,6 +13,9 @@ use crate::launch::Home;
 /// Longest wait for a program to say that it is ready. The machine may be busy with other tests.
 const READY_LIMIT: Duration = Duration::from_secs(30);
 
+/// Longest wait for what a program that has closed its standard output writes to its standard error.
+const LAST_WORDS_LIMIT: Duration = Duration::from_secs(1);
+
 /// Most bytes of a program's standard error that are kept for messages.
 const ERRORS_LIMIT: usize = 16 * 1024;
 
@@ -23,6 +26,8 @@ pub struct Child {
     stdin: Option<ChildStdin>,
     lines: Receiver<String>,
     errors: Arc<Mutex<Vec<u8>>>,
+    /// Closed when all of the standard error has been read.
+    errors_end: Receiver<()>,
     home: Home,
     label: String,
     ended: bool,
@@ -32,6 +37,7 @@ impl Child {
     pub(crate) fn new(mut process: process::Child, home: Home, label: String) -> io::Result<Self> {
         let (sender, lines) = mpsc::channel();
         let errors = Arc::new(Mutex::new(Vec::new()));
+        let (reading, errors_end) = mpsc::channel();
         let stdin = process.stdin.take();
         if let Some(stdout) = process.stdout.take() {
             thread::Builder::new().name("testkit stdout".into()).spawn(move || {
@@ -45,6 +51,7 @@ impl Child {
         if let Some(mut stderr) = process.stderr.take() {
             let errors = errors.clone();
             thread::Builder::new().name("testkit stderr".into()).spawn(move || {
+                let _reading = reading;
                 let mut piece = [0; 1024];
                 while let Ok(len @ 1..) = stderr.read(&mut piece) {
                     let Ok(mut all) = errors.lock() else { break };
@@ -53,7 +60,7 @@ impl Child {
                 }
             })?;
         }
-        Ok(Self { process, stdin, lines, errors, home, label, ended: false })
+        Ok(Self { process, stdin, lines, errors, errors_end, home, label, ended: false })
     }
 
     /// Process id of the interpreter.
@@ -97,9 +104,10 @@ impl Child {
         self.lines.recv_timeout(limit).map_err(|error| match error {
             RecvTimeoutError::Timeout => self.failure(io::ErrorKind::TimedOut, "said nothing in time"),
             RecvTimeoutError::Disconnected => {
-                // What it wrote last is still on its way through the other pipe.
-                let _ = self.wait_exit(Duration::from_secs(1));
-                thread::sleep(Duration::from_millis(20));
+                // What it wrote last is still on its way through the other pipe, which ends with it.
+                if self.wait_exit(LAST_WORDS_LIMIT).is_ok() {
+                    let _ = self.errors_end.recv_timeout(LAST_WORDS_LIMIT);
+                }
                 self.failure(io::ErrorKind::UnexpectedEof, "has closed its standard output")
             }
         })
