@@ -9,11 +9,11 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{self, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::interpreters::root;
+use crate::launch::Home;
 use crate::skip;
 
 /// Longest wait for php-fpm to get somewhere. The machine may be busy with other tests.
@@ -83,6 +83,7 @@ pub struct Fpm {
     pub outside: PathBuf,
     /// The folder of scripts as the workers see it.
     pub inside: PathBuf,
+    _home: Home,
 }
 
 impl Fpm {
@@ -93,13 +94,9 @@ impl Fpm {
 
     /// Starts a pool with these scripts, and waits until it listens and has all workers of `pool`.
     pub fn start_pool(build: &Build, pool: Pool<'_>, scripts: &[(&str, &str)]) -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("slip-fpm.{}.{}", process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let (outside, inside) = match &build.root {
-            Some(root) => (root.join("slip").join(&name), Path::new("/slip").join(&name)),
-            None => (std::env::temp_dir().join(&name), std::env::temp_dir().join(&name)),
-        };
-        fs::create_dir_all(&outside).unwrap();
+        let home = Home::make(build.root.as_deref()).unwrap();
+        let (outside, inside) = (home.outside.clone(), home.inside.clone());
+        let name = outside.file_name().unwrap().to_string_lossy().into_owned();
         for (file, text) in scripts {
             fs::write(outside.join(file), text).unwrap();
         }
@@ -136,7 +133,7 @@ impl Fpm {
         command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let master = command.spawn().unwrap();
         let socket = outside.join("socket");
-        let mut fpm = Self { master, pool: name, socket, outside, inside };
+        let mut fpm = Self { master, pool: name, socket, outside, inside, _home: home };
         let end = Instant::now() + PATIENCE;
         // A connection would start a worker where there is none yet.
         while fpm.workers().len() < workers as usize || !fpm.log().contains("ready to handle connections") {
@@ -196,7 +193,6 @@ impl Drop for Fpm {
         let group = format!("-{}", self.master.id());
         let _ = Command::new("kill").args(["-KILL", "--", &group]).stderr(Stdio::null()).status();
         let _ = self.master.wait();
-        let _ = fs::remove_dir_all(&self.outside);
     }
 }
 

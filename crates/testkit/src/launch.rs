@@ -121,7 +121,7 @@ pub(crate) struct Home {
 }
 
 impl Home {
-    fn make(root: Option<&Path>) -> io::Result<Self> {
+    pub(crate) fn make(root: Option<&Path>) -> io::Result<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("slip-testkit.{}.{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let (outside, inside) = match root {
