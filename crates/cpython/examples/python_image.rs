@@ -41,7 +41,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 assert_same(&as_truth(&interner, &readings), &truth.threads, &python.label);
             }
             let mut image = recorder.into_image();
-            image.about = format!("CPython {}, {theme}.py, by record_image", reader.version());
+            image.about = format!("CPython {}, {theme}.py, by python_image", reader.version());
             let recorded = Recorded { threads: truth.threads, image };
             let text = serde_json::to_string_pretty(&recorded)? + "\n";
             let (major, minor) = python.version;

@@ -1,4 +1,4 @@
-//! Recorded memory of PHP processes, read without PHP. `examples/record_image.rs` records them.
+//! Recorded memory of PHP processes, read without PHP. `examples/php_image.rs` records them.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
