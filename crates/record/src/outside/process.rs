@@ -45,6 +45,7 @@ pub(super) struct WatchedProcess {
     /// Its pid differs in its own namespace, so thread ids do as well.
     in_namespace: bool,
     reader: Reader,
+    /// By the place that the interpreter has for each; another thread may come to have it.
     threads: HashMap<u64, WatchedThread>,
     request: Option<Request>,
     request_key: u64,
@@ -65,6 +66,8 @@ enum Reader {
 #[derive(Debug)]
 struct WatchedThread {
     known: Thread,
+    /// As the target numbers it.
+    native_tid: u64,
     activity: Option<ActivityReader>,
 }
 
@@ -283,7 +286,12 @@ impl WatchedProcess {
     /// The number of a thread, and whether it runs; one that `rests` does what it did.
     fn thread(&mut self, reading: &StackReading, rests: bool, sink: &mut Sink) -> (ThreadId, Activity) {
         let pid = self.pid();
-        if let Some(thread) = self.threads.get_mut(&reading.thread_key) {
+        let native = reading.native_tid;
+        let known = self.threads.get(&reading.thread_key).map(|thread| (thread.native_tid, thread.known.tid));
+        // A child of `fork` gets its own number some time after it has begun; it is not another thread then.
+        let same = known.is_some_and(|(then, tid)| then == native || tid == self.host_tid(native));
+        if same && let Some(thread) = self.threads.get_mut(&reading.thread_key) {
+            thread.native_tid = native;
             if thread.known.name != reading.name && reading.name.0 != 0 {
                 thread.known.name = reading.name;
                 sink.update_thread(thread.known);
@@ -295,14 +303,14 @@ impl WatchedProcess {
             };
             return (thread.known.id, activity);
         }
-        let tid = self.host_tid(reading.native_tid);
+        let tid = self.host_tid(native);
         let name = if reading.name.0 == 0 { comm(pid, tid, &mut sink.interner) } else { reading.name };
         let mut known =
             Thread { process: self.id, tid, interpreter: reading.interpreter, name, ..Thread::default() };
         known.id = sink.add_thread(known);
         let mut activity = ActivityReader::open(pid, tid).ok();
         let now = activity.as_mut().map_or(Activity::Unknown, ActivityReader::read);
-        self.threads.insert(reading.thread_key, WatchedThread { known, activity });
+        self.threads.insert(reading.thread_key, WatchedThread { known, native_tid: native, activity });
         (known.id, now)
     }
 
@@ -445,9 +453,18 @@ fn title(pid: u32, language: Language) -> String {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "test code")]
 mod tests {
+    use std::time::Duration;
+
     use slip_testkit::{Launch, pythons};
 
     use super::*;
+
+    /// Longest wait for a program. The machine may be busy with other tests.
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    fn look(now_ns: u64) -> Look {
+        Look { now_ns, since: Duration::ZERO }
+    }
 
     #[test]
     fn a_repaired_stack_is_counted_once_while_its_thread_rests() {
@@ -461,7 +478,6 @@ mod tests {
         let (mut sink, mut code) = (Sink::new(), CodeCache::default());
         let mut process = WatchedProcess::attach(target.pid(), 0, &mut sink, &mut code).unwrap();
         let options = Options::default();
-        let look = |now_ns| Look { now_ns, since: Duration::ZERO };
         // It runs for a moment still after it has said that it is ready.
         let rests = (0..1_000_000).any(|_| {
             process.sample(look(0), options, &mut sink, &mut code);
@@ -477,5 +493,35 @@ mod tests {
             sink.samples().iter().skip(before).map(|sample| sample.state.has(State::REPAIRED)).collect();
         assert_eq!(repaired, [true, false, false]);
         assert_eq!(sink.totals.repaired, 1);
+    }
+
+    #[test]
+    fn a_thread_in_the_place_of_an_ended_one_is_another_thread() {
+        let text = "
+import sys, threading
+print('ready', flush=True)
+while True:
+    end = threading.Event()
+    thread = threading.Thread(target=end.wait)
+    thread.start()
+    print(thread.native_id, flush=True)
+    sys.stdin.readline()
+    end.set()
+    thread.join()
+";
+        let Some(python) = pythons().into_iter().find(|python| python.version >= (3, 11)) else {
+            slip_testkit::skip("threads in the place of ended ones", "no CPython from 3.11 on");
+            return;
+        };
+        let mut target = Launch::text(&python, "threads.py", text).start().unwrap();
+        target.wait_ready().unwrap();
+        let (mut sink, mut code) = (Sink::new(), CodeCache::default());
+        let mut process = WatchedProcess::attach(target.pid(), 0, &mut sink, &mut code).unwrap();
+        for _ in 0..200 {
+            let tid: u32 = target.read_line(PATIENCE).unwrap().parse().unwrap();
+            process.sample(look(0), Options::default(), &mut sink, &mut code);
+            assert!(sink.threads().iter().any(|thread| thread.tid == tid), "{:?}", sink.threads());
+            target.send("").unwrap();
+        }
     }
 }
