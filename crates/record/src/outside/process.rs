@@ -390,6 +390,7 @@ fn find_reader(
 fn python_issue(error: slip_cpython::AttachError) -> TargetIssue {
     match error {
         slip_cpython::AttachError::NotReady => TargetIssue::NotReady,
+        slip_cpython::AttachError::Read(ReadError::Gone { .. }) => TargetIssue::NotFound,
         other => TargetIssue::Unsupported { reason: other.to_string() },
     }
 }
@@ -397,6 +398,7 @@ fn python_issue(error: slip_cpython::AttachError) -> TargetIssue {
 fn php_issue(error: slip_zend::AttachError) -> TargetIssue {
     match error {
         slip_zend::AttachError::NotReady => TargetIssue::NotReady,
+        slip_zend::AttachError::Read(ReadError::Gone { .. }) => TargetIssue::NotFound,
         other => TargetIssue::Unsupported { reason: other.to_string() },
     }
 }
