@@ -442,8 +442,9 @@ fn innermost(id: u32) -> Option<u32> {
 }
 
 fn comm(pid: u32, tid: u32, interner: &mut Interner) -> slip_model::StringId {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default();
-    interner.string(text.trim_end())
+    // The kernel cuts names after 15 bytes, also within a character.
+    let name = std::fs::read(format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default();
+    interner.string(String::from_utf8_lossy(&name).trim_end())
 }
 
 /// What to call a process.
