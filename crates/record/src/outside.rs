@@ -66,6 +66,14 @@ impl Sampler for OutsideSampler {
         Ok(())
     }
 
+    fn remove(&mut self, pid: u32, now_ns: u64, sink: &mut Sink) {
+        let Self { processes, code, .. } = self;
+        for mut process in processes.extract_if(.., |process| process.pid() == pid) {
+            process.finish(sink, code);
+            sink.end_process(process.id(), now_ns);
+        }
+    }
+
     fn pids(&self) -> Vec<u32> {
         self.processes.iter().map(WatchedProcess::pid).collect()
     }

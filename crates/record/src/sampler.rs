@@ -43,6 +43,9 @@ pub trait Sampler {
     /// The reason why it cannot be sampled (now); the process is then not among those sampled.
     fn add(&mut self, pid: u32, now_ns: u64, sink: &mut Sink) -> Result<(), TargetIssue>;
 
+    /// Ends the sampling of process `pid`, which has ended; nothing if it is not sampled.
+    fn remove(&mut self, pid: u32, now_ns: u64, sink: &mut Sink);
+
     /// Processes that are sampled.
     fn pids(&self) -> Vec<u32>;
 

@@ -253,6 +253,8 @@ impl<'a> Session<'a> {
     fn look_for_targets(&mut self, now_ns: u64) -> bool {
         let change = self.targets.refresh();
         for pid in change.ended {
+            // Its pid may belong to another process by now, which is among those that have started then.
+            self.sampler.remove(pid, now_ns, &mut self.sink);
             self.waiting.remove(&pid);
             self.left_out.end(pid);
         }
@@ -391,6 +393,8 @@ mod tests {
         pids: Vec<u32>,
         attempts: u64,
         looks: u64,
+        /// Ends while it is sampled.
+        ends: Option<std::process::Child>,
     }
 
     impl Sampler for FakeSampler {
@@ -415,8 +419,16 @@ mod tests {
             self.pids.clone()
         }
 
+        fn remove(&mut self, pid: u32, _now_ns: u64, _sink: &mut Sink) {
+            self.pids.retain(|known| *known != pid);
+        }
+
         fn sample(&mut self, _now_ns: u64, _sink: &mut Sink) -> Vec<u32> {
             self.looks += 1;
+            if let Some(mut child) = self.ends.take() {
+                child.kill().unwrap();
+                child.wait().unwrap();
+            }
             Vec::new()
         }
 
@@ -465,6 +477,15 @@ mod tests {
         let (ending, _) = record(&mut sampler, std::process::id(), 5_000_000, true);
         assert_eq!(ending, Ending::Duration);
         assert!(sampler.attempts <= 2, "{} attempts: the next are after 2 and 6 ms", sampler.attempts);
+    }
+
+    #[test]
+    fn a_process_that_has_ended_is_not_sampled_on_under_its_pid() {
+        let child = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let pid = child.id();
+        let mut sampler = FakeSampler { ends: Some(child), ..FakeSampler::default() };
+        let (ending, _) = record(&mut sampler, pid, 60_000_000_000, false);
+        assert_eq!((ending, sampler.pids.len()), (Ending::TargetsGone, 0));
     }
 
     #[test]
