@@ -1,6 +1,6 @@
 //! One recording from begin to end: schedule, targets, sampler, and the file in a thread of its own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
@@ -97,6 +97,8 @@ pub struct Session<'a> {
     sink: Sink,
     /// Processes that cannot be sampled yet, when to ask again and after what time then.
     waiting: BTreeMap<u32, (u64, u64)>,
+    /// Processes that were interpreters and are not now.
+    left: BTreeSet<u32>,
     left_out: LeftOut,
 }
 
@@ -115,6 +117,7 @@ impl<'a> Session<'a> {
             sampler,
             sink: Sink::new(),
             waiting: BTreeMap::new(),
+            left: BTreeSet::new(),
             left_out: LeftOut::default(),
         }
     }
@@ -213,6 +216,11 @@ impl<'a> Session<'a> {
             }
             let gone = self.sampler.sample(now_ns, &mut self.sink);
             self.sink.totals.ticks_taken += 1;
+            // A process that runs another program now may become an interpreter again, as one behind a shell does.
+            for pid in gone.iter().filter(|pid| self.targets.has(**pid)) {
+                self.waiting.insert(*pid, (now_ns, FIRST_RETRY_NS));
+                self.left.insert(*pid);
+            }
             if !gone.is_empty() || !self.targets.is_settled() {
                 // Others take their place at once.
                 next_refresh_ns = now_ns;
@@ -246,7 +254,8 @@ impl<'a> Session<'a> {
         }
         // A process that is still about to become an interpreter.
         let any_started = self.look_for_targets(now_ns);
-        !any_started && (self.waiting.is_empty() || !self.options.waits_for_interpreter)
+        let awaited = |pid| self.options.waits_for_interpreter || self.left.contains(pid);
+        !any_started && !self.waiting.keys().any(awaited)
     }
 
     /// Looks for processes that came and went; whether any came.
@@ -256,6 +265,7 @@ impl<'a> Session<'a> {
             // Its pid may belong to another process by now, which is among those that have started then.
             self.sampler.remove(pid, now_ns, &mut self.sink);
             self.waiting.remove(&pid);
+            self.left.remove(&pid);
             self.left_out.end(pid);
         }
         let any_started = !change.started.is_empty();
@@ -393,6 +403,8 @@ mod tests {
         pids: Vec<u32>,
         attempts: u64,
         looks: u64,
+        /// With this look, all processes are other programs; 0 for never.
+        leaves_at: u64,
         /// Ends while it is sampled.
         ends: Option<std::process::Child>,
     }
@@ -429,7 +441,7 @@ mod tests {
                 child.kill().unwrap();
                 child.wait().unwrap();
             }
-            Vec::new()
+            if self.looks == self.leaves_at { std::mem::take(&mut self.pids) } else { Vec::new() }
         }
 
         fn finish(&mut self, _sink: &mut Sink) {}
@@ -477,6 +489,14 @@ mod tests {
         let (ending, _) = record(&mut sampler, std::process::id(), 5_000_000, true);
         assert_eq!(ending, Ending::Duration);
         assert!(sampler.attempts <= 2, "{} attempts: the next are after 2 and 6 ms", sampler.attempts);
+    }
+
+    #[test]
+    fn an_interpreter_that_becomes_another_program_and_one_again_is_sampled_again() {
+        let mut sampler = FakeSampler { leaves_at: 3, ..FakeSampler::default() };
+        let (ending, _) = record(&mut sampler, std::process::id(), 100_000_000, false);
+        assert_eq!(ending, Ending::Duration);
+        assert_eq!((sampler.attempts, sampler.pids.len()), (2, 1));
     }
 
     #[test]

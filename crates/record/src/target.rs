@@ -161,6 +161,11 @@ impl TargetSet {
         matches!(self.target, Target::Pids(_) | Target::Fpm { .. }) || self.roots == [pid] && !self.may_grow()
     }
 
+    /// Whether this process was one of the target at the last look.
+    pub(crate) fn has(&self, pid: u32) -> bool {
+        self.known.contains_key(&pid)
+    }
+
     /// Whether it is clear which processes belong to the target: a worker that was just forked does not say so yet.
     pub fn is_settled(&self) -> bool {
         self.children.is_some() || !matches!(self.target, Target::Fpm { .. })
