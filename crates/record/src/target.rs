@@ -104,8 +104,8 @@ fn list(pids: &[u32]) -> String {
 #[derive(Debug)]
 pub struct TargetSet {
     target: Target,
-    /// The master of a pool, the roots of trees: found once.
-    roots: Vec<u32>,
+    /// The master of a pool, the roots of trees, with their start time: found once.
+    roots: BTreeMap<u32, u64>,
     /// Processes of the target, with their start time: a pid that comes back is another process.
     known: BTreeMap<u32, u64>,
     /// The master's children, if it was clear to which pool each belongs: as long as these are the same, so is the pool.
@@ -145,6 +145,10 @@ impl TargetSet {
                 }
             },
         };
+        // One that has just ended was found all the same.
+        let start =
+            |pid| process_stat(pid).map(|stat| stat.start_ticks).ok_or(TargetError::NoProcess { pid });
+        let roots = roots.into_iter().map(|pid| Ok((pid, start(pid)?))).collect::<Result<_, _>>()?;
         Ok(Self { target, roots, known: BTreeMap::new(), children: None })
     }
 
@@ -152,13 +156,14 @@ impl TargetSet {
     pub fn may_grow(&self) -> bool {
         match self.target {
             Target::Pids(_) => false,
-            Target::Fpm { .. } | Target::Trees(_) => self.roots.iter().any(|pid| runs(*pid)),
+            Target::Fpm { .. } | Target::Trees(_) => self.roots.iter().any(runs),
         }
     }
 
     /// Whether a single process was asked for by name: it then has to be one that can be sampled.
     pub fn is_explicit(&self, pid: u32) -> bool {
-        matches!(self.target, Target::Pids(_) | Target::Fpm { .. }) || self.roots == [pid] && !self.may_grow()
+        matches!(self.target, Target::Pids(_) | Target::Fpm { .. })
+            || self.roots.keys().eq([&pid]) && !self.may_grow()
     }
 
     /// Whether this process was one of the target at the last look.
@@ -174,7 +179,7 @@ impl TargetSet {
     /// Looks for processes that came and went.
     pub fn refresh(&mut self) -> Change {
         if matches!(self.target, Target::Fpm { .. })
-            && let Some(master) = self.roots.first()
+            && let Some(master) = self.roots.keys().next()
         {
             let children = children_of(*master);
             if self.children.as_ref() == Some(&children) {
@@ -185,29 +190,25 @@ impl TargetSet {
             self.children = settled.then_some(children);
         }
         let present: Vec<u32> = match &self.target {
-            Target::Pids(_) => self.roots.clone(),
+            Target::Pids(_) => self.roots.keys().copied().collect(),
             // A reload keeps the master's pid and replaces its children.
-            Target::Fpm { pool, .. } => match find_fpm_pool(pool, self.roots.first().copied()) {
+            Target::Fpm { pool, .. } => match find_fpm_pool(pool, self.roots.keys().next().copied()) {
                 FpmPool::Found { workers, .. } => workers,
                 _ => Vec::new(),
             },
             Target::Trees(_) => {
-                let mut all: Vec<u32> = self
-                    .roots
-                    .iter()
-                    .flat_map(|root| std::iter::once(*root).chain(descendants(*root)))
-                    .collect();
-                // A child whose parent ended belongs to the tree still, though it hangs elsewhere now.
-                all.extend(self.known.keys());
+                // A child whose parent ended belongs to the tree still, though it hangs elsewhere now, and so do its
+                // own children. What has the pid of one that ended does not.
+                let all = self.roots.iter().chain(&self.known).filter(|process| runs(*process));
+                let mut all: Vec<u32> = all.map(|(pid, _)| *pid).collect();
+                all.extend(descendants(&all));
                 all
             }
         };
         let mut now = BTreeMap::new();
         for pid in present {
-            if let Some(stat) = process_stat(pid)
-                && !matches!(stat.state, 'Z' | 'X')
-            {
-                now.insert(pid, stat.start_ticks);
+            if let Some(start) = started(pid) {
+                now.insert(pid, start);
             }
         }
         if matches!(self.target, Target::Pids(_)) {
@@ -232,8 +233,14 @@ impl TargetSet {
     }
 }
 
-fn runs(pid: u32) -> bool {
-    process_stat(pid).is_some_and(|stat| !matches!(stat.state, 'Z' | 'X'))
+/// When a process was started; `None` if there is none, or only what is left of one that has ended.
+fn started(pid: u32) -> Option<u64> {
+    process_stat(pid).filter(|stat| !matches!(stat.state, 'Z' | 'X')).map(|stat| stat.start_ticks)
+}
+
+/// Whether a process runs, and is the one that was started then.
+fn runs((pid, start): (&u32, &u64)) -> bool {
+    started(*pid) == Some(*start)
 }
 
 /// The host's number of process `pid`, which may be a container's own number.
@@ -250,6 +257,9 @@ fn host_pid(pid: u32) -> Result<u32, TargetError> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead, Write};
+    use std::os::unix::process::CommandExt;
+
     use super::*;
 
     #[test]
@@ -269,5 +279,53 @@ mod tests {
     fn what_is_not_there_is_said() {
         let error = TargetSet::find(Target::Pids(vec![u32::MAX])).unwrap_err();
         assert_eq!(error, TargetError::NoProcess { pid: u32::MAX });
+    }
+
+    /// A process and what it started; killed when dropped.
+    struct Group(std::process::Child);
+
+    impl Drop for Group {
+        fn drop(&mut self) {
+            let group = format!("-{}", self.0.id());
+            let _ = std::process::Command::new("kill").args(["-KILL", "--", &group]).status();
+            let _ = self.0.wait();
+        }
+    }
+
+    #[test]
+    fn a_child_of_an_orphan_belongs_to_the_tree() {
+        let orphan = "read line; sleep 1000 & echo started; wait";
+        let script = format!("exec 3<&0; sh -c '{orphan}' <&3 & echo ready; wait");
+        let mut root = std::process::Command::new("sh")
+            .args(["-c", &script])
+            .process_group(0)
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .map(Group)
+            .unwrap();
+        let mut input = root.0.stdin.take().unwrap();
+        let mut lines = std::io::BufReader::new(root.0.stdout.take().unwrap()).lines();
+        assert_eq!(lines.next().unwrap().unwrap(), "ready");
+        let mut set = TargetSet::find(Target::Trees(vec![root.0.id()])).unwrap();
+        assert_eq!(set.refresh().started.len(), 2);
+        root.0.kill().unwrap();
+        root.0.wait().unwrap();
+        assert_eq!(set.refresh().ended, [root.0.id()]);
+        input.write_all(b"\n").unwrap();
+        assert_eq!(lines.next().unwrap().unwrap(), "started");
+        assert_eq!(set.refresh().started.len(), 1);
+    }
+
+    #[test]
+    fn what_has_the_pid_of_one_that_ended_is_not_of_the_tree() {
+        let pid = std::process::id();
+        let mut set = TargetSet::find(Target::Trees(vec![pid])).unwrap();
+        for processes in [&mut set.roots, &mut set.known] {
+            // Somebody was started under this pid a tick before us.
+            processes.insert(pid, process_stat(pid).unwrap().start_ticks - 1);
+        }
+        assert_eq!(set.refresh(), Change { started: Vec::new(), ended: vec![pid] });
+        assert!(!set.may_grow());
     }
 }

@@ -5,7 +5,7 @@ use std::fs;
 
 use crate::procfs::{all_pids, children_of, command_line, process_stat, status_value};
 
-/// Most processes of one tree that are followed.
+/// Most processes of a target that are followed.
 const MAX_DESCENDANTS: usize = 4_096;
 
 /// A PHP-FPM master process.
@@ -89,11 +89,11 @@ pub fn find_fpm_pool(name: &str, of_master: Option<u32>) -> FpmPool {
     }
 }
 
-/// All descendants of a process, itself not included.
-pub fn descendants(pid: u32) -> Vec<u32> {
+/// All descendants of these processes, themselves not included.
+pub fn descendants(pids: &[u32]) -> Vec<u32> {
     let mut found = Vec::new();
-    let mut seen = BTreeSet::from([pid]);
-    let mut queue = vec![pid];
+    let mut seen: BTreeSet<u32> = pids.iter().copied().collect();
+    let mut queue = pids.to_vec();
     while let Some(parent) = queue.pop() {
         for child in children_of(parent) {
             if found.len() < MAX_DESCENDANTS && seen.insert(child) {
