@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use slip_remote::{
     FpmPool, children_of, descendants, find_fpm_pool, find_host_pid, is_fpm_worker, process_stat,
+    status_value,
 };
 use thiserror::Error;
 
@@ -51,6 +52,12 @@ pub enum TargetError {
         /// Number of masters that run.
         masters: usize,
     },
+    /// The process that was named as master of the pool is none.
+    #[error("process {pid} is no PHP-FPM master")]
+    NotAMaster {
+        /// How this host numbers it.
+        pid: u32,
+    },
     /// Several masters have a pool of this name.
     #[error("{} PHP-FPM masters have a pool `{pool}`: {}", masters.len(), list(masters))]
     AmbiguousPool {
@@ -75,6 +82,7 @@ impl TargetError {
             Self::NoPool { masters: 0, .. } => {
                 Some("start PHP-FPM, or look for it: `pgrep -a php-fpm`".to_owned())
             }
+            Self::NotAMaster { .. } => Some("look for it: `pgrep -a php-fpm`".to_owned()),
             Self::NoPool { .. } => {
                 Some("with `pm = ondemand` a pool has no worker until a request comes: send one".to_owned())
             }
@@ -132,14 +140,12 @@ impl TargetSet {
             Target::Pids(pids) | Target::Trees(pids) => {
                 pids.iter().map(|pid| host_pid(*pid)).collect::<Result<Vec<u32>, _>>()?
             }
-            Target::Fpm { pool, master } => match find_fpm_pool(pool, *master) {
-                FpmPool::Found { master, .. } => vec![master.pid],
+            Target::Fpm { pool, master } => match find_fpm_pool(pool, master.map(host_pid).transpose()?) {
+                FpmPool::Found { master, .. } => vec![master],
                 FpmPool::Ambiguous(masters) => {
-                    return Err(TargetError::AmbiguousPool {
-                        pool: pool.clone(),
-                        masters: masters.iter().map(|master| master.pid).collect(),
-                    });
+                    return Err(TargetError::AmbiguousPool { pool: pool.clone(), masters });
                 }
+                FpmPool::NotAMaster(pid) => return Err(TargetError::NotAMaster { pid }),
                 FpmPool::Empty { pools, masters } => {
                     return Err(TargetError::NoPool { pool: pool.clone(), pools, masters: masters.len() });
                 }
@@ -245,7 +251,8 @@ fn runs((pid, start): (&u32, &u64)) -> bool {
 
 /// The host's number of process `pid`, which may be a container's own number.
 fn host_pid(pid: u32) -> Result<u32, TargetError> {
-    if process_stat(pid).is_some() {
+    // The files of a thread can be opened by its number too, but only the first thread's is that of the process.
+    if status_value(pid, "Tgid").is_some_and(|first| first == pid.to_string()) {
         return Ok(pid);
     }
     match find_host_pid(pid).as_slice() {
@@ -279,6 +286,30 @@ mod tests {
     fn what_is_not_there_is_said() {
         let error = TargetSet::find(Target::Pids(vec![u32::MAX])).unwrap_err();
         assert_eq!(error, TargetError::NoProcess { pid: u32::MAX });
+    }
+
+    #[test]
+    fn the_number_of_a_thread_is_no_process() {
+        let (tell, told) = std::sync::mpsc::channel();
+        let (stop, stopped) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            // `PID/task/TID`
+            tell.send(std::fs::read_link("/proc/thread-self").unwrap()).unwrap();
+            let _ = stopped.recv();
+        });
+        let link = told.recv().unwrap();
+        let tid = link.file_name().unwrap().to_str().unwrap().parse().unwrap();
+        let error = TargetSet::find(Target::Pids(vec![tid])).unwrap_err();
+        assert_eq!(error, TargetError::NoProcess { pid: tid });
+        drop(stop);
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn a_process_that_is_no_master_is_named() {
+        let pid = std::process::id();
+        let target = Target::Fpm { pool: "www".to_owned(), master: Some(pid) };
+        assert_eq!(TargetSet::find(target).unwrap_err(), TargetError::NotAMaster { pid });
     }
 
     /// A process and what it started; killed when dropped.

@@ -8,34 +8,27 @@ use crate::procfs::{all_pids, children_of, command_line, process_stat, status_va
 /// Most processes of a target that are followed.
 const MAX_DESCENDANTS: usize = 4_096;
 
-/// A PHP-FPM master process.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FpmMaster {
-    /// Process id.
-    pub pid: u32,
-    /// Its configuration file, as its title shows it; empty if it does not.
-    pub config: String,
-}
-
 /// A pool found by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FpmPool {
     /// One master has workers in a pool of this name.
     Found {
         /// The master.
-        master: FpmMaster,
+        master: u32,
         /// Its workers, in ascending order.
         workers: Vec<u32>,
     },
     /// Several masters have a pool of this name.
-    Ambiguous(Vec<FpmMaster>),
+    Ambiguous(Vec<u32>),
     /// No master has a worker in it: the pools that have some, and the masters that run.
     Empty {
         /// Names of pools that have workers.
         pools: Vec<String>,
         /// Masters that run.
-        masters: Vec<FpmMaster>,
+        masters: Vec<u32>,
     },
+    /// This process is no master, or not any more.
+    NotAMaster(u32),
 }
 
 /// The pool that a worker's title names: `php-fpm: pool www`.
@@ -48,11 +41,8 @@ pub fn is_fpm_worker(pid: u32) -> bool {
     pool_of(pid).is_some()
 }
 
-fn master_at(pid: u32) -> Option<FpmMaster> {
-    let title = title(pid)?;
-    let rest = title.strip_prefix("php-fpm: master process")?;
-    let config = rest.trim().trim_start_matches('(').trim_end_matches(')').to_owned();
-    Some(FpmMaster { pid, config })
+fn is_master(pid: &u32) -> bool {
+    title(*pid).is_some_and(|title| title.starts_with("php-fpm: master process"))
 }
 
 fn title(pid: u32) -> Option<String> {
@@ -61,15 +51,16 @@ fn title(pid: u32) -> Option<String> {
 
 /// Finds the workers of the FPM pool `name`, of master `of_master` if given.
 pub fn find_fpm_pool(name: &str, of_master: Option<u32>) -> FpmPool {
-    let masters: Vec<FpmMaster> = match of_master {
-        Some(pid) => master_at(pid).into_iter().collect(),
-        None => all_pids().into_iter().filter_map(master_at).collect(),
+    let masters: Vec<u32> = match of_master {
+        Some(pid) if is_master(&pid) => vec![pid],
+        Some(pid) => return FpmPool::NotAMaster(pid),
+        None => all_pids().into_iter().filter(is_master).collect(),
     };
-    let mut found: Vec<(FpmMaster, Vec<u32>)> = Vec::new();
+    let mut found: Vec<(u32, Vec<u32>)> = Vec::new();
     let mut pools = BTreeSet::new();
     for master in &masters {
         let mut workers = Vec::new();
-        for child in children_of(master.pid) {
+        for child in children_of(*master) {
             let Some(pool) = pool_of(child) else { continue };
             if pool == name {
                 workers.push(child);
@@ -77,7 +68,7 @@ pub fn find_fpm_pool(name: &str, of_master: Option<u32>) -> FpmPool {
             pools.insert(pool);
         }
         if !workers.is_empty() {
-            found.push((master.clone(), workers));
+            found.push((*master, workers));
         }
     }
     if found.len() > 1 {

@@ -14,7 +14,7 @@ mod pause;
 mod procfs;
 
 pub use chain::{Anchor, Calling, Chain, ChainReader, FrameLayout, Head};
-pub use discover::{FpmMaster, FpmPool, descendants, find_fpm_pool, find_host_pid, is_fpm_worker};
+pub use discover::{FpmPool, descendants, find_fpm_pool, find_host_pid, is_fpm_worker};
 pub use elf::elf_symbol;
 pub use image::{Image, ImageRecorder};
 pub use live::{LiveProcess, OpenError};
