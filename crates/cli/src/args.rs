@@ -88,7 +88,8 @@ pub(crate) struct RecordOptions {
     /// Keep query strings of request URIs, which may hold secrets
     #[arg(long)]
     pub(crate) keep_query: bool,
-    /// Stop each process while it is read: exact at any speed, but it costs the target time
+    /// Stop each process while it is read: exact at any speed, but it costs the target time. If slip is killed with
+    /// `kill -9` meanwhile, the target stays stopped until `kill -CONT PID`
     #[arg(long)]
     pub(crate) pause: bool,
     /// No summary at the end
@@ -106,7 +107,8 @@ pub(crate) struct DumpOptions {
     /// Keep query strings of request URIs, which may hold secrets
     #[arg(long)]
     pub(crate) keep_query: bool,
-    /// Stop each process while it is read
+    /// Stop each process while it is read. If slip is killed with `kill -9` meanwhile, the target stays stopped until
+    /// `kill -CONT PID`
     #[arg(long)]
     pub(crate) pause: bool,
 }

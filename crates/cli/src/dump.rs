@@ -1,12 +1,15 @@
 //! `slip dump`: one stack of everything, now.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use slip_model::{FrameKind, Interner, Mode, RequestId, Sample, StackId, State};
 use slip_record::{OutsideOptions, OutsideSampler, Sampler, Sink, TargetIssue, TargetSet};
 use slip_report::{bytes, clean, clean_json};
 
 use crate::args::DumpOptions;
 use crate::failure::{self, Failure, of_issue};
-use crate::record::target_of;
+use crate::record::{ENDING_SIGNALS, cannot_listen, listen, target_of};
 
 /// Looks again, so often at most, while a thread's stack moves: here each thread is to be shown, none is counted.
 const MAX_LOOKS: u32 = 50;
@@ -39,7 +42,19 @@ pub(crate) fn run(options: &DumpOptions) -> Result<(), Failure> {
             |(pid, issue)| of_issue(*pid, issue),
         ));
     }
-    let samples = take(&mut sampler, &mut sink);
+    // A signal must not end us while a target stands still for us; afterwards it may.
+    let (stop, taken) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    if options.pause {
+        listen(&stop)?;
+        for signal in ENDING_SIGNALS {
+            signal_hook::flag::register_conditional_default(signal, taken.clone()).map_err(cannot_listen)?;
+        }
+    }
+    let samples = take(&mut sampler, &mut sink, &stop);
+    taken.store(true, Ordering::Relaxed);
+    if stop.load(Ordering::Relaxed) {
+        return Err(Failure::silent(failure::INTERRUPTED));
+    }
     sampler.finish(&mut sink);
     let threads = sink.threads().len();
     let text = if options.json { json(&mut sink, &samples) } else { plain(&mut sink, &samples) };
@@ -55,9 +70,12 @@ pub(crate) fn run(options: &DumpOptions) -> Result<(), Failure> {
 }
 
 /// One sample of each thread: the first that is not torn.
-fn take(sampler: &mut OutsideSampler, sink: &mut Sink) -> Vec<Sample> {
+fn take(sampler: &mut OutsideSampler, sink: &mut Sink, stop: &AtomicBool) -> Vec<Sample> {
     let mut samples: Vec<Sample> = Vec::new();
     for _ in 0..MAX_LOOKS {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
         let before = sink.samples().len();
         sampler.sample(0, sink);
         for sample in sink.samples().iter().skip(before) {

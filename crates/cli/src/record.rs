@@ -1,6 +1,6 @@
 //! `slip record`.
 
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -56,16 +56,28 @@ pub(crate) fn target_of(options: &TargetOptions, started: Option<u32>) -> Result
     }
 }
 
+/// Signals by which a user or a system ends a program.
+pub(crate) const ENDING_SIGNALS: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
+
+/// Lets these signals set `stop` in the place of ending us: there is something to put right first.
+pub(crate) fn listen(stop: &Arc<AtomicBool>) -> Result<(), Failure> {
+    for signal in ENDING_SIGNALS {
+        signal_hook::flag::register(signal, stop.clone()).map_err(cannot_listen)?;
+    }
+    Ok(())
+}
+
+pub(crate) fn cannot_listen(error: io::Error) -> Failure {
+    Failure::io("cannot listen for signals".to_owned(), &error)
+}
+
 /// Records.
 #[allow(clippy::print_stderr, reason = "what is said to the user besides data")]
 pub(crate) fn run(options: &RecordOptions) -> Result<(), Failure> {
     slip_record::use_huge_pages();
     let path = options.output.clone().unwrap_or_else(default_name);
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, stop.clone())
-            .map_err(|error| Failure::io("cannot listen for signals".to_owned(), &error))?;
-    }
+    listen(&stop)?;
     let mode = Mode::from(options.mode);
     let mut sampler =
         OutsideSampler::new(OutsideOptions { mode, keep_query: options.keep_query, pause: options.pause });
