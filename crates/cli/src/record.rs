@@ -225,7 +225,7 @@ fn default_name() -> PathBuf {
 }
 
 fn progress_bar(duration_ns: Option<u64>) -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
+    if !io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
     let (bar, template) = match duration_ns {

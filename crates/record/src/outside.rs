@@ -57,6 +57,10 @@ impl Sampler for OutsideSampler {
             limits.push(
                 "stacks that move while they are read twice are dropped and counted as torn".to_owned(),
             );
+            limits.push(
+                "on CPython 3.15 the line of a caller may be that of an earlier call if the stack moves while it is read"
+                    .to_owned(),
+            );
         }
         limits
     }
