@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::ptr;
 
@@ -54,6 +55,10 @@ pub enum OpenError {
 pub struct LiveProcess {
     pid: u32,
     start_ticks: u64,
+    /// `/proc/PID/mem`: stays that of the program which ran when it was opened.
+    memory: Option<fs::File>,
+    /// Where that program had something.
+    first: RemoteAddr,
     shared: Vec<SharedRange>,
     /// Interpreter candidates: the program first, then its libraries, each with what must be added to an address.
     modules: Vec<(std::sync::Arc<ElfFacts>, u64)>,
@@ -81,12 +86,14 @@ impl LiveProcess {
         let mut process = Self {
             pid,
             start_ticks: stat.start_ticks,
+            memory: fs::File::open(format!("/proc/{pid}/mem")).ok(),
+            first: RemoteAddr(first.start),
             modules: Vec::new(),
             program: fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default(),
             shared: mappings.iter().filter_map(shared_range).collect(),
         };
         // `maps` only needs permission to look; reading memory asks for more. Find out now, where it can be explained.
-        match process.read(RemoteAddr(first.start), &mut [0]) {
+        match process.read(process.first, &mut [0]) {
             Err(ReadError::Denied { .. }) => return Err(denied(pid, stat.comm)),
             Err(ReadError::Gone { .. }) => return Err(OpenError::NotFound { pid }),
             _ => {}
@@ -103,6 +110,15 @@ impl LiveProcess {
     /// Path of the program, as the target sees it; ` (deleted)` at its end if it was removed.
     pub fn program(&self) -> &Path {
         &self.program
+    }
+
+    /// Whether the process still runs the program that it ran when it was opened: false after `exec`, and if it has ended.
+    ///
+    /// Another program may have everything at the same addresses, so that reading it does not fail. One system call.
+    pub fn runs_same_program(&self) -> bool {
+        // The kernel gives nothing of memory that nobody has any more, and an error for a place that was unmapped since.
+        let gone = |memory: &fs::File| memory.read_at(&mut [0], self.first.0).is_ok_and(|len| len == 0);
+        !self.memory.as_ref().is_some_and(gone)
     }
 
     /// Whether the process still runs; false also if its pid has gone to another process.
@@ -375,6 +391,28 @@ mod tests {
         // SAFETY: this is the mapping made above.
         unsafe { libc::munmap(at, len) };
         assert_eq!(found, Some(RemoteAddr(&raw const Py_Version as u64)));
+    }
+
+    #[test]
+    fn another_program_in_the_same_process_is_noticed() {
+        let mut child = std::process::Command::new("sh")
+            .args(["-c", "read line; exec cat"])
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let process = LiveProcess::open(child.id()).unwrap();
+        assert!(process.runs_same_program());
+        let mut input = child.stdin.take().unwrap();
+        // The shell reads the first line, and its successor gives the second back.
+        io::Write::write_all(&mut input, b"first\nsecond\n").unwrap();
+        let mut line = String::new();
+        io::BufRead::read_line(&mut io::BufReader::new(child.stdout.take().unwrap()), &mut line).unwrap();
+        assert_eq!(line, "second\n");
+        assert!(!process.runs_same_program());
+        assert!(process.is_running());
+        drop(input);
+        child.wait().unwrap();
     }
 
     #[test]

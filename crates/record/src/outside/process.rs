@@ -28,6 +28,9 @@ pub(super) struct Look {
     pub(super) since: Duration,
 }
 
+/// So often a process is asked whether it still runs the same program: a system call that most samples need not pay.
+const SAME_PROGRAM_INTERVAL_NS: u64 = 100_000_000;
+
 /// What is left of a process after a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sampled {
@@ -50,6 +53,10 @@ pub(super) struct WatchedProcess {
     request: Option<Request>,
     request_key: u64,
     failures: u32,
+    /// It runs another program, whose interpreter has not started yet.
+    is_replaced: bool,
+    /// When to ask again which program it runs.
+    next_question_ns: u64,
     readings: Vec<StackReading>,
     /// The last look at a PHP process; its stack is in `readings`.
     php: PhpReading,
@@ -100,6 +107,8 @@ impl WatchedProcess {
             request: None,
             request_key: 0,
             failures: 0,
+            is_replaced: false,
+            next_question_ns: now_ns.saturating_add(SAME_PROGRAM_INTERVAL_NS),
             readings: Vec::new(),
             php: PhpReading::default(),
             repeatable: false,
@@ -130,8 +139,21 @@ impl WatchedProcess {
         sink: &mut Sink,
         code: &mut CodeCache,
     ) -> Sampled {
-        let paused = if options.pause { Pause::stop(&self.memory).ok() } else { None };
         let now_ns = look.now_ns;
+        if now_ns >= self.next_question_ns {
+            self.next_question_ns = now_ns.saturating_add(SAME_PROGRAM_INTERVAL_NS);
+            // Reading another program need not fail: one that is not position independent has its structures where
+            // the last one had them.
+            if !self.memory.runs_same_program() {
+                self.is_replaced = true;
+                return self.reopen(now_ns, sink, code);
+            }
+        }
+        if self.is_replaced {
+            sink.totals.failed += 1;
+            return Sampled::Alive;
+        }
+        let paused = if options.pause { Pause::stop(&self.memory).ok() } else { None };
         let rests = self.rests(look.since);
         let result = match &mut self.reader {
             Reader::Python(_) => self.sample_python((now_ns, rests), options, sink),
@@ -525,6 +547,27 @@ while True:
             process.sample(look(0), Options::default(), &mut sink, &mut code);
             assert!(sink.threads().iter().any(|thread| thread.tid == tid), "{:?}", sink.threads());
             target.send("").unwrap();
+        }
+    }
+
+    #[test]
+    fn another_program_in_the_same_process_is_another_process() {
+        let text = "
+import os, sys
+print('ready', flush=True)
+sys.stdin.readline()
+os.execv(sys.executable, ['python', '-c', 'print(\"again\", flush=True); input()'])
+";
+        for python in pythons().into_iter().filter(|python| python.version >= (3, 11)) {
+            let mut target = Launch::text(&python, "again.py", text).start().unwrap();
+            target.wait_ready().unwrap();
+            let (mut sink, mut code) = (Sink::new(), CodeCache::default());
+            let mut process = WatchedProcess::attach(target.pid(), 0, &mut sink, &mut code).unwrap();
+            process.sample(look(0), Options::default(), &mut sink, &mut code);
+            target.send("").unwrap();
+            assert_eq!(target.read_line(PATIENCE).unwrap(), "again");
+            process.sample(look(SAME_PROGRAM_INTERVAL_NS), Options::default(), &mut sink, &mut code);
+            assert_eq!(sink.processes().len(), 2, "{}", python.label);
         }
     }
 }
