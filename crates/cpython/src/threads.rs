@@ -170,6 +170,13 @@ impl Anchor for ThreadAnchor {
         }
     }
 
+    fn forget(&mut self) -> bool {
+        let (known, _) = self.cframes.get_mut();
+        let any = !known.is_empty();
+        known.clear();
+        any
+    }
+
     fn decode(&mut self, bytes: &[u8]) -> Option<Head> {
         let current = match self.offsets.current {
             CurrentFrame::Direct(at) => addr_at(bytes, at),

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use common::supported_pythons;
 use slip_cpython::Interpreter;
 use slip_model::{Interner, Outcome, StackId, StackReading};
-use slip_remote::LiveProcess;
+use slip_remote::{LiveProcess, Symbols};
 use slip_testkit::{Child, Launch};
 
 /// Longest time until a test has seen enough. The machine may be busy with other tests.
@@ -151,5 +151,38 @@ fn paths_that_alternate_are_not_mixed() {
         // `examples/python_flutter.rs` measures this exactly: less than 0.1 % on an idle machine.
         assert!(wrong * 100 <= stacks, "{about}");
         assert!(in_a > stacks / 50 && in_b > stacks / 50, "{about}");
+    }
+}
+
+#[test]
+fn a_program_in_the_place_of_another_is_read_though_its_stack_is_elsewhere() {
+    let text = "
+import os, sys
+def first():
+    sys.stdin.readline()
+    os.execv(sys.executable, ['python', '-c', 'def second(): print(\"again\", flush=True); input()\\nsecond()'])
+print('ready', flush=True)
+first()
+";
+    for python in supported_pythons() {
+        let mut child = Launch::text(&python, "again.py", text).start().unwrap();
+        child.wait_ready().unwrap();
+        let process = LiveProcess::open(child.pid()).unwrap();
+        let mut reader = Interpreter::attach(&process).unwrap();
+        let (mut interner, mut readings) = (Interner::new(), Vec::new());
+        reader.sample(&process, &mut interner, &mut readings).unwrap();
+        child.send("").unwrap();
+        assert_eq!(child.read_line(PATIENCE).unwrap(), "again");
+        let anew = LiveProcess::open(child.pid()).unwrap();
+        if anew.symbol("_PyRuntime") != process.symbol("_PyRuntime") {
+            // Position independent: nothing is where it was.
+            continue;
+        }
+        // Once for what has changed, once to read.
+        for _ in 0..2 {
+            reader.sample(&process, &mut interner, &mut readings).unwrap();
+        }
+        let stack = readings.first().map(|reading| frames(&interner, reading.stack)).unwrap_or_default();
+        assert!(stack.iter().any(|frame| frame.0 == "second"), "{}: {readings:?}", python.label);
     }
 }

@@ -117,6 +117,12 @@ pub trait Anchor {
     /// Appends the ranges that must be read to find the innermost frame. They are read before and after the frames.
     fn ranges(&self, out: &mut Vec<Range>);
 
+    /// Forgets the ranges that were predicted from an older state, because one of the ranges cannot be read; false if none
+    /// was.
+    fn forget(&mut self) -> bool {
+        false
+    }
+
     /// Interprets the bytes of these ranges.
     ///
     /// `None` if the ranges were predicted from an older state and did not fit: the anchor then has to have corrected
@@ -312,11 +318,15 @@ impl ChainReader {
     /// Follows the chain frame by frame, only to learn where the frames lie. False if that fails.
     fn learn<M: Memory + ?Sized>(&mut self, memory: &M, anchor: &mut dyn Anchor) -> Result<bool, ReadError> {
         let mut head = None;
-        for _ in 0..2 {
+        // Once to forget what cannot be read any more, once to correct what did not fit, once to read.
+        for _ in 0..3 {
             self.ranges.clear();
             anchor.ranges(&mut self.ranges);
             let mut bytes = vec![0; total_len(&self.ranges)];
             if memory.read_ranges(&self.ranges, &mut bytes)? < self.ranges.len() {
+                if anchor.forget() {
+                    continue;
+                }
                 let range = self.ranges.first().copied().unwrap_or_default();
                 return Err(ReadError::Unmapped { addr: range.addr, len: range.len });
             }
