@@ -64,16 +64,11 @@ update_lists() {
   apt-get update -qq >&2 || fail 'apt-get update failed' 'is the distribution server reachable?'
 }
 
-# Every package with its size, new or upgraded, before anything is touched. (Not by --assume-no: apt-get installs without
-# asking where nothing but the named packages is needed. --print-uris never installs.)
+# Every package, new or upgraded, and the size of all, before anything is touched. (Not by --assume-no: apt-get installs
+# without asking where nothing but the named packages is needed. --print-uris never installs.)
 print_plan() {
-  local versions
-  say 'apt-get will now install (size of the package, size on disk):'
-  # "Inst name [old version] (new version ..." -> name=version
-  mapfile -t versions < <(plan_install "$@" | sed -nE 's/^Inst ([^ ]+) (\[[^]]*\] )?\(([^ ]+) .*/\1=\3/p')
-  apt-cache show "${versions[@]}" | awk '
-    /^Package: / { name = $2 } /^Version: / { version = $2 } /^Installed-Size: / { disk = $2 / 1e3 } /^Size: / { size = $2 / 1e6 }
-    /^$/ && name { printf "  %-62s %8.2f MB %8.2f MB\n", name " " version, size, disk; name = "" }' >&2
+  say 'apt-get will now install or upgrade:'
+  plan_install "$@" | sed -nE 's/^Inst ([^ ]+) .*/\1/p' | paste -sd ' ' | fold -s -w 116 | sed 's/^/  /' >&2
   apt-get install --print-uris --no-install-recommends "$@" |
     grep -E '^(Need to get|After this operation|[0-9]+ upgraded)' | sed 's/^/  /' >&2
 }
