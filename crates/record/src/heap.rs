@@ -29,7 +29,7 @@ pub fn use_huge_pages() {
     drop(Vec::<u8>::with_capacity(HUGE_PAGE_BYTES));
     // SAFETY: asks where the heap ends, and moves nothing.
     let end = unsafe { libc::sbrk(0) };
-    let first = (end.addr() + 1).saturating_sub(HEAP_BYTES as usize).next_multiple_of(HUGE_PAGE_BYTES);
+    let first = end.addr().saturating_sub(HEAP_BYTES as usize).next_multiple_of(HUGE_PAGE_BYTES);
     let len = end.addr().saturating_sub(first);
     // SAFETY: this is advice about memory that the allocator has just got from the kernel: no content changes, and an
     // error leaves everything as it was.

@@ -687,7 +687,6 @@ impl Frames {
         }
         let is_frameless = op.is_some_and(|op| self.frameless_call(op).is_some());
         let remember = is_plain
-            && !node.is_aside()
             && !is_frameless
             && !self.handles_exception(executor, &raw)
             && function.lasts(self.offsets, raw.opline);

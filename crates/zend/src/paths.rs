@@ -144,10 +144,6 @@ impl Node {
     pub(crate) fn root() -> Self {
         Self { key: Some(PathKey::default()), ..Self::default() }
     }
-
-    pub(crate) fn is_aside(self) -> bool {
-        self.key.is_none()
-    }
 }
 
 impl Paths {
@@ -173,7 +169,7 @@ impl Paths {
         Some(Node { key: Some(key), stack, script })
     }
 
-    /// Remembers where a frame leads to.
+    /// Remembers where a frame leads to, unless it is off the paths already.
     pub(crate) fn add(
         &mut self,
         owners: &Owners,

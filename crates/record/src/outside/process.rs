@@ -20,6 +20,9 @@ use crate::{Sink, TargetIssue};
 /// After so many failed reads in a row the process is looked at anew: it may have become another program by `exec`.
 const REOPEN_AFTER_FAILURES: u32 = 10;
 
+/// So often a process is asked whether it still runs the same program: a system call that most samples need not pay.
+const SAME_PROGRAM_INTERVAL_NS: u64 = 100_000_000;
+
 /// One look at all processes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Look {
@@ -27,9 +30,6 @@ pub(super) struct Look {
     /// At least so much has passed since the last look.
     pub(super) since: Duration,
 }
-
-/// So often a process is asked whether it still runs the same program: a system call that most samples need not pay.
-const SAME_PROGRAM_INTERVAL_NS: u64 = 100_000_000;
 
 /// What is left of a process after a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
