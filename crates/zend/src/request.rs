@@ -301,6 +301,8 @@ pub(crate) struct Tracker {
     /// Number of the request, from 1.
     number: u64,
     last: Option<Globals>,
+    /// The server interface was seen to have begun the request.
+    was_started: bool,
     /// Start time of the request as last seen: the engine forgets it before the request is over.
     noted_time: u64,
     facts: RequestFacts,
@@ -333,6 +335,7 @@ impl Tracker {
             sapi,
             number: 0,
             last: None,
+            was_started: false,
             noted_time: 0,
             facts: RequestFacts::default(),
             sources: Sources::default(),
@@ -385,15 +388,15 @@ impl Tracker {
             self.last = None;
             return Ok(None);
         }
-        let another = !self.sapi.one_script
-            && self.last.as_ref().is_some_and(|last| globals.is_after(last, self.noted_time));
-        if self.last.is_none() || another {
+        if !self.last.as_ref().is_some_and(|last| self.goes_on(last, globals)) {
+            self.was_started = false;
             self.number += 1;
             self.noted_time = 0;
             self.facts = RequestFacts { key: self.number, ..RequestFacts::default() };
             self.sources = Sources::default();
         }
         self.last = Some(*globals);
+        self.was_started |= globals.sapi_started;
         if globals.request_time != 0 {
             self.noted_time = globals.request_time;
         }
@@ -405,6 +408,19 @@ impl Tracker {
         self.facts.started_unix_ns = unix_ns(self.noted_time);
         self.facts.memory_bytes = globals.memory_bytes();
         Ok(Some(self.facts))
+    }
+
+    /// Whether the request that was seen `last` is the one seen now.
+    fn goes_on(&self, last: &Globals, now: &Globals) -> bool {
+        if self.sapi.one_script {
+            return true;
+        }
+        // The flag is set once in a request.
+        let is_next = self.was_started && !last.sapi_started && now.sapi_started;
+        // Before it is set, the files may still be those of the request before: `zend_activate` forgets them after the
+        // first allocations, and `sapi_activate` follows.
+        let included_files = if self.was_started { last.included_files } else { 0 };
+        !is_next && !now.is_after(&Globals { included_files, ..*last }, self.noted_time)
     }
 
     /// Reads what the engine says of the request, unless it is known, and `after` behind it. Without a proof that the
@@ -738,6 +754,30 @@ mod tests {
         assert!(!Globals { sapi_started: true, ..empty }.is_idle(fpm));
         // Giving memory back, or allocating for the next request.
         assert!(!Globals { heap: Some(Heap { size: 1, ..Heap::default() }), ..empty }.is_idle(fpm));
+    }
+
+    #[test]
+    fn files_of_the_request_before_do_not_make_two_of_one_request() {
+        let image = Image::default();
+        let mut interner = Interner::new();
+        let mut tracker = Tracker::new(Sapi::named("apache2handler"));
+        let mut key = |globals: Globals| {
+            let facts = tracker.update(
+                &image,
+                &mut interner,
+                &globals,
+                Proof::default(),
+                false,
+                StringId::default(),
+                &[],
+            );
+            facts.unwrap().unwrap().key
+        };
+        let before = |included_files, peak| Globals { sapi_started: false, ..at(0.0, included_files, peak) };
+        // The first allocation, then the files are forgotten, then the request begins.
+        assert_eq!([before(3, 8), before(0, 99), at(0.0, 1, 99)].map(&mut key), [1, 1, 1]);
+        // It ends, and the next one begins.
+        assert_eq!([before(1, 99), at(0.0, 1, 99), at(0.0, 2, 99)].map(&mut key), [1, 2, 2]);
     }
 
     /// At the end of a request php-fpm frees the script's path, and only then forgets where it was.
