@@ -35,13 +35,8 @@ pub(super) struct BlockBytes {
     pub(super) data: Vec<u8>,
 }
 
-/// Copies everything.
-///
-/// # Errors
-///
-/// Only if not even the list of tables can be read: what is wrong behind that shows in [`Fetched::damaged`].
-pub(super) fn rows(connection: &Connection, length: u64) -> rusqlite::Result<Fetched> {
-    let usable = schema::usable(connection)?;
+/// Copies everything out of the `usable` tables. What is wrong with them shows in [`Fetched::damaged`].
+pub(super) fn rows(connection: &Connection, usable: &[&str], length: u64) -> Fetched {
     let mut fetched = Fetched::default();
     let mut budget = Budget { rows: length / 4 + 1_024, bytes: length + 4_096 };
     for (table, _) in schema::TABLES {
@@ -50,7 +45,7 @@ pub(super) fn rows(connection: &Connection, length: u64) -> rusqlite::Result<Fet
             fetched.damaged.push(table);
         }
     }
-    Ok(fetched)
+    fetched
 }
 
 impl Fetched {

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use slip_model::Recording;
 use super::assemble::{self, Circumstances};
 use super::error::FileError;
 use super::fetch::{self, Fetched};
-use super::schema::{APPLICATION_ID, FORMAT_VERSION};
+use super::schema::{self, APPLICATION_ID, FORMAT_VERSION};
 
 /// How long to wait for a writer. A flush takes less than a millisecond.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
@@ -45,15 +46,8 @@ pub struct Loaded {
 pub fn load(path: &Path) -> Result<Loaded, FileError> {
     let path = &std::path::absolute(path).map_err(|source| FileError::from_io(path, "read", source))?;
     let look = look_at(path)?;
-    let fetched = fetch_rows(path, look.length)?;
-    let (recording, mut warnings) = assemble::recording(
-        path,
-        fetched,
-        &Circumstances {
-            length: look.length,
-            full_length: u64::from(look.header.pages) * u64::from(look.header.page_size),
-        },
-    )?;
+    let (fetched, size) = fetch_rows(path, &look)?;
+    let (recording, mut warnings) = assemble::recording(path, fetched, &size)?;
     if !recording.totals.complete {
         let seconds = recording.totals.duration_ns as f64 / 1e9;
         let state = if look.being_written {
@@ -114,9 +108,23 @@ impl Header {
 }
 
 struct Look {
+    /// Stays open while SQLite reads: closing any descriptor of the file drops the locks of all.
+    file: File,
     header: Header,
-    length: u64,
     being_written: bool,
+}
+
+impl Look {
+    /// The size now. Its writer may have made it longer since it was looked at, unless it is locked.
+    fn size(&self) -> io::Result<Circumstances> {
+        let mut head = [0; Header::LENGTH];
+        let header = match self.file.read_exact_at(&mut head, 0) {
+            Ok(()) => Header::parse(Path::new(""), &head).unwrap_or(self.header),
+            Err(_) => self.header,
+        };
+        let full_length = u64::from(header.pages) * u64::from(header.page_size);
+        Ok(Circumstances { length: self.file.metadata()?.len(), full_length })
+    }
 }
 
 /// Looks at the file without SQLite, which does not tell these cases apart.
@@ -143,14 +151,14 @@ fn look_at(path: &Path) -> Result<Look, FileError> {
             supported: FORMAT_VERSION,
         });
     }
-    Ok(Look { header, length: kind.len(), being_written })
+    Ok(Look { file, header, being_written })
 }
 
 /// Copies all rows; if the file needs a rollback first, in place or else in a copy.
-fn fetch_rows(path: &Path, length: u64) -> Result<Fetched, FileError> {
+fn fetch_rows(path: &Path, look: &Look) -> Result<(Fetched, Circumstances), FileError> {
     let error = |source| FileError::from_sqlite(path, "read", source, 0);
-    let result = fetch_as(path, OpenFlags::SQLITE_OPEN_READ_ONLY, length);
-    let needs_rollback = |result: &rusqlite::Result<Fetched>| {
+    let result = fetch_as(path, OpenFlags::SQLITE_OPEN_READ_ONLY, look);
+    let needs_rollback = |result: &rusqlite::Result<_>| {
         result.as_ref().err().and_then(rusqlite::Error::sqlite_error_code).is_some_and(|code| {
             matches!(
                 code,
@@ -165,7 +173,7 @@ fn fetch_rows(path: &Path, length: u64) -> Result<Fetched, FileError> {
     if !(needs_rollback(&result) && journal.exists()) {
         return result.map_err(error);
     }
-    let result = fetch_as(path, OpenFlags::SQLITE_OPEN_READ_WRITE, length);
+    let result = fetch_as(path, OpenFlags::SQLITE_OPEN_READ_WRITE, look);
     if !needs_rollback(&result) {
         return result.map_err(error);
     }
@@ -174,7 +182,7 @@ fn fetch_rows(path: &Path, length: u64) -> Result<Fetched, FileError> {
     copy_contents(path, &copy)
         .and_then(|()| copy_contents(&journal, &journal_of(&copy)))
         .map_err(|source| FileError::from_io(path, "copy", source))?;
-    fetch_as(&copy, OpenFlags::SQLITE_OPEN_READ_WRITE, length).map_err(error)
+    fetch_as(&copy, OpenFlags::SQLITE_OPEN_READ_WRITE, look).map_err(error)
 }
 
 /// Copies a file, but not its mode, which may forbid to write.
@@ -183,7 +191,8 @@ fn copy_contents(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn fetch_as(path: &Path, access: OpenFlags, length: u64) -> rusqlite::Result<Fetched> {
+fn fetch_as(path: &Path, access: OpenFlags, look: &Look) -> rusqlite::Result<(Fetched, Circumstances)> {
+    let size = || look.size().map_err(|source| rusqlite::Error::ToSqlConversionFailure(source.into()));
     let connection = Connection::open_with_flags(path, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     connection.busy_timeout(BUSY_TIMEOUT)?;
     // Without it SQLite refuses a file that is shorter than its header says. Nothing is written: `query_only`.
@@ -191,9 +200,22 @@ fn fetch_as(path: &Path, access: OpenFlags, length: u64) -> rusqlite::Result<Fet
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_VIEW, false)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false)?;
+    bound_work(&connection, size()?.length)?;
+    // One transaction: the rows fit together, and the writer has to wait only until they are copied.
+    connection.execute_batch("PRAGMA query_only = ON; PRAGMA cell_size_check = ON; BEGIN")?;
+    let usable = schema::usable(&connection)?;
+    // From the first read on, nobody writes.
+    let size = size()?;
+    bound_work(&connection, size.length)?;
+    let fetched = fetch::rows(&connection, &usable, size.length);
+    Ok((fetched, size))
+}
+
+/// Ends what would never end, and keeps small what could be huge, by the length of the file.
+fn bound_work(connection: &Connection, length: u64) -> rusqlite::Result<()> {
     let longest = i32::try_from(length).unwrap_or(i32::MAX).clamp(1 << 20, 1 << 30);
     connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, longest)?;
-    // Ends what would never end: a row takes some twenty steps, and four bytes in the file at least.
+    // A row takes some twenty steps, and four bytes in the file at least.
     let mut steps_left = (1 << 24) + length.saturating_mul(8);
     const STEPS: u16 = 4_096;
     connection.progress_handler(
@@ -203,7 +225,30 @@ fn fetch_as(path: &Path, access: OpenFlags, length: u64) -> rusqlite::Result<Fet
             steps_left == 0
         }),
     );
-    connection.execute_batch("PRAGMA query_only = ON; PRAGMA cell_size_check = ON; BEGIN")?;
-    // One transaction: the rows fit together, and the writer has to wait only until they are copied.
-    fetch::rows(&connection, length)
+    Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "test code")]
+mod tests {
+    use slip_model::{Batch, Interner, RecordingInfo};
+
+    use super::*;
+    use crate::file::Writer;
+
+    #[test]
+    fn what_was_written_since_the_file_was_looked_at_is_read_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.slip");
+        let mut writer = Writer::create(&path, &RecordingInfo::default(), false).unwrap();
+        let look = look_at(&path).unwrap();
+        let mut interner = Interner::new();
+        for number in 0..50_000 {
+            interner.string(&format!("a name of which a short file has no {number}"));
+        }
+        writer.append(&Batch { interned: interner.take_delta(), ..Batch::default() }).unwrap();
+        let (fetched, size) = fetch_rows(&path, &look).unwrap();
+        assert_eq!((fetched.strings.len(), fetched.damaged), (50_000, vec![]));
+        assert_eq!(size.length, size.full_length);
+    }
 }
