@@ -85,8 +85,8 @@ fn check_target(options: &CheckOptions, text: &mut String) -> Result<(), Failure
         }
     }
     match first_issue {
-        Some((pid, issue)) if sampler.pids().is_empty() => Err(of_issue(pid, &issue)),
-        None if sampler.pids().is_empty() => Err(Failure::new(failure::NO_TARGET, "the target has ended")),
+        Some((pid, issue)) if sampler.is_empty() => Err(of_issue(pid, &issue)),
+        None if sampler.is_empty() => Err(Failure::new(failure::NO_TARGET, "the target has ended")),
         _ => Ok(()),
     }
 }

@@ -36,7 +36,7 @@ pub(crate) fn run(options: &DumpOptions) -> Result<(), Failure> {
             issues.push((pid, issue));
         }
     }
-    if sampler.pids().is_empty() {
+    if sampler.is_empty() {
         return Err(issues.first().map_or_else(
             || Failure::new(failure::NO_TARGET, "the target has ended"),
             |(pid, issue)| of_issue(*pid, issue),

@@ -82,6 +82,10 @@ impl Sampler for OutsideSampler {
         self.processes.iter().map(WatchedProcess::pid).collect()
     }
 
+    fn is_empty(&self) -> bool {
+        self.processes.is_empty()
+    }
+
     fn sample(&mut self, now_ns: u64, sink: &mut Sink) -> Vec<u32> {
         let mut gone = Vec::new();
         let Self { options, processes, code, looked } = self;

@@ -49,6 +49,11 @@ pub trait Sampler {
     /// Processes that are sampled.
     fn pids(&self) -> Vec<u32>;
 
+    /// Whether no process is sampled.
+    fn is_empty(&self) -> bool {
+        self.pids().is_empty()
+    }
+
     /// Takes one sample of everything, at `now_ns` since the begin of the recording.
     ///
     /// Returns the processes that turn out to be gone: they are no longer sampled.

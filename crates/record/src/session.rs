@@ -133,7 +133,7 @@ impl<'a> Session<'a> {
             return Ok(());
         }
         let mut left_out = self.left_out.list().into_iter();
-        let none = self.sampler.pids().is_empty();
+        let none = self.sampler.is_empty();
         if let Some((pid, issue)) = left_out.find(|(pid, _)| none || self.targets.is_explicit(*pid)) {
             return Err(SessionError::Issue { pid, issue });
         }
@@ -225,7 +225,7 @@ impl<'a> Session<'a> {
                 // Others take their place at once.
                 next_refresh_ns = now_ns;
             }
-            if self.sampler.pids().is_empty() && self.nothing_more_can_come(now_ns) {
+            if self.sampler.is_empty() && self.nothing_more_can_come(now_ns) {
                 return Ending::TargetsGone;
             }
             if now_ns >= next_flush_ns {
@@ -310,7 +310,7 @@ impl<'a> Session<'a> {
     /// A command that was just started becomes an interpreter at some moment: look closely, so as not to miss its begin.
     /// Says how the recording ended, if it did so meanwhile.
     fn await_interpreter(&mut self, start_ns: u64, stop: &AtomicBool) -> Option<Ending> {
-        while self.options.waits_for_interpreter && self.sampler.pids().is_empty() {
+        while self.options.waits_for_interpreter && self.sampler.is_empty() {
             let now_ns = monotonic_ns() - start_ns;
             if stop.load(Ordering::Relaxed) {
                 return Some(Ending::Stopped);
@@ -322,7 +322,7 @@ impl<'a> Session<'a> {
                 return None;
             }
             self.refresh(now_ns);
-            if self.sampler.pids().is_empty() && self.nothing_more_can_come(now_ns) {
+            if self.sampler.is_empty() && self.nothing_more_can_come(now_ns) {
                 return Some(Ending::TargetsGone);
             }
             std::thread::sleep(Duration::from_nanos(FIRST_RETRY_NS));

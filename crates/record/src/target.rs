@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use slip_remote::{
-    FpmPool, children_of, descendants, find_fpm_pool, find_host_pid, is_fpm_worker, process_stat,
+    ChildrenReader, FpmPool, descendants, find_fpm_pool, find_host_pid, is_fpm_worker, process_stat,
     status_value,
 };
 use thiserror::Error;
@@ -116,6 +116,8 @@ pub struct TargetSet {
     roots: BTreeMap<u32, u64>,
     /// Processes of the target, with their start time: a pid that comes back is another process.
     known: BTreeMap<u32, u64>,
+    /// Lists the children of a pool's master.
+    master: Option<ChildrenReader>,
     /// The master's children, if it was clear to which pool each belongs: as long as these are the same, so is the pool.
     children: Option<Vec<u32>>,
 }
@@ -154,8 +156,11 @@ impl TargetSet {
         // One that has just ended was found all the same.
         let start =
             |pid| process_stat(pid).map(|stat| stat.start_ticks).ok_or(TargetError::NoProcess { pid });
-        let roots = roots.into_iter().map(|pid| Ok((pid, start(pid)?))).collect::<Result<_, _>>()?;
-        Ok(Self { target, roots, known: BTreeMap::new(), children: None })
+        let roots: BTreeMap<u32, u64> =
+            roots.into_iter().map(|pid| Ok((pid, start(pid)?))).collect::<Result<_, _>>()?;
+        let master = roots.keys().next().filter(|_| matches!(target, Target::Fpm { .. }));
+        let master = master.map(|pid| ChildrenReader::open(*pid));
+        Ok(Self { target, roots, known: BTreeMap::new(), master, children: None })
     }
 
     /// Whether processes may still come: a pool whose master runs, a tree whose root runs.
@@ -184,10 +189,8 @@ impl TargetSet {
 
     /// Looks for processes that came and went.
     pub fn refresh(&mut self) -> Change {
-        if matches!(self.target, Target::Fpm { .. })
-            && let Some(master) = self.roots.keys().next()
-        {
-            let children = children_of(*master);
+        if let Some(master) = &self.master {
+            let children = master.read();
             if self.children.as_ref() == Some(&children) {
                 return Change::default();
             }

@@ -89,6 +89,34 @@ pub fn children_of(pid: u32) -> Vec<u32> {
     children
 }
 
+/// The children of a process that has one thread, asked for again and again through a file that is kept open.
+#[derive(Debug)]
+pub struct ChildrenReader {
+    pid: u32,
+    file: Option<File>,
+}
+
+impl ChildrenReader {
+    /// Opens the file of process `pid`; without it, as in a kernel that has none, [`children_of`] is asked.
+    pub fn open(pid: u32) -> Self {
+        Self { pid, file: File::open(format!("/proc/{pid}/task/{pid}/children")).ok() }
+    }
+
+    /// The children now, in ascending order; none of a process that has ended.
+    pub fn read(&self) -> Vec<u32> {
+        let Some(file) = &self.file else { return children_of(self.pid) };
+        let (mut text, mut part) = (Vec::new(), [0; 1_024]);
+        // The kernel gives at most a page at once.
+        while let Ok(len @ 1..) = file.read_at(&mut part, text.len() as u64) {
+            text.extend_from_slice(&part[..len]);
+        }
+        let text = String::from_utf8_lossy(&text);
+        let mut children: Vec<u32> = text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect();
+        children.sort_unstable();
+        children
+    }
+}
+
 /// False for a kernel without `CONFIG_PROC_CHILDREN`. Asked of ourselves: a process that has ended lists none either.
 fn kernel_lists_children() -> bool {
     static LISTS: OnceLock<bool> = OnceLock::new();
@@ -329,6 +357,26 @@ mod tests {
         }
         stop.store(true, Ordering::Relaxed);
         thread.join().unwrap();
+    }
+
+    #[test]
+    fn children_are_those_of_the_process() {
+        // More than fit into one read; they end with their input.
+        let parent = "exec 3<&0; for n in $(seq 300); do cat <&3 >/dev/null & done; echo; wait";
+        let mut parent = std::process::Command::new("sh")
+            .args(["-c", parent])
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = [0];
+        io::Read::read_exact(parent.stdout.as_mut().unwrap(), &mut line).unwrap();
+        let reader = ChildrenReader::open(parent.id());
+        assert_eq!(reader.read().len(), 300);
+        assert_eq!(reader.read(), children_of(parent.id()));
+        drop(parent.stdin.take());
+        parent.wait().unwrap();
+        assert!(reader.read().is_empty());
     }
 
     #[test]

@@ -110,7 +110,8 @@ pub fn detect<T: Memory + Symbols + ?Sized>(target: &T) -> Result<Option<Version
     let entry = &ANY.module_entry;
     let api = u32_at(&module, entry.zend_api);
     let version =
-        text(&c_string(target, addr_at(&module, entry.version), MAX_SHORT_TEXT_BYTES)?, MAX_SHORT_TEXT_BYTES);
+        text(&c_string(target, addr_at(&module, entry.version), MAX_SHORT_TEXT_BYTES)?, MAX_SHORT_TEXT_BYTES)
+            .into_owned();
     let found = format!("PHP {version}");
     if u8_at(&module, entry.zts) != 0 {
         return Err(AttachError::ThreadSafe { found });
@@ -127,7 +128,8 @@ pub fn detect<T: Memory + Symbols + ?Sized>(target: &T) -> Result<Option<Version
         return Err(AttachError::Unsupported { found });
     }
     let name = read_u64(target, sapi_module.offset(ANY.sapi_module.name as u64)).map_err(not_ready)?;
-    let sapi = text(&c_string(target, RemoteAddr(name), MAX_SHORT_TEXT_BYTES)?, MAX_SHORT_TEXT_BYTES);
+    let sapi =
+        text(&c_string(target, RemoteAddr(name), MAX_SHORT_TEXT_BYTES)?, MAX_SHORT_TEXT_BYTES).into_owned();
     if sapi.is_empty() {
         return Err(AttachError::NotReady);
     }

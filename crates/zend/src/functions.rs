@@ -601,7 +601,7 @@ impl Functions {
             (false, true) if !load.name.is_empty() => Kind::User,
             _ => Kind::Unreadable,
         };
-        let mut name = text(&load.name, MAX_NAME_BYTES);
+        let mut name = text(&load.name, MAX_NAME_BYTES).into_owned();
         if !load.class.is_empty() && !name.is_empty() {
             name = format!("{}::{name}", text(&load.class, MAX_NAME_BYTES));
         }

@@ -10,6 +10,8 @@
 //! time tells, once the engine has noted it: always with opcache, otherwise when the script uses `$_SERVER`. Without
 //! either, numbers that only grow within a request (included files, peak of memory) have become smaller.
 
+use std::borrow::Cow;
+
 use slip_model::{Interner, RequestFacts, StringId};
 use slip_remote::{Memory, Range, ReadError, RemoteAddr, read_u64};
 
@@ -308,7 +310,8 @@ pub(crate) struct Tracker {
     facts: RequestFacts,
     sources: Sources,
     /// Facts and sources before texts were read anew, until it is clear that those are of the same request.
-    before: Option<(RequestFacts, Sources)>,
+    before: (RequestFacts, Sources),
+    has_before: bool,
     /// Where the client's URI was in the last request.
     clients: Option<VariablePlace>,
     /// What was read behind the texts; empty if nothing was, or if texts were read after it.
@@ -324,9 +327,25 @@ struct Sources {
     /// What proves that it is still the request they were read in.
     proof: Option<u64>,
     query: bool,
-    /// Every text as it was read, for comparison.
-    texts: Vec<(RemoteAddr, Vec<u8>)>,
+    /// Every text as it was read, for comparison: where, and its length in `bytes`, where they follow each other.
+    texts: Vec<(RemoteAddr, usize)>,
+    bytes: Vec<u8>,
     uri_is_clients: bool,
+}
+
+impl Sources {
+    /// Forgets all; keeps the memory.
+    fn clear(&mut self) {
+        let (mut texts, mut bytes) = (std::mem::take(&mut self.texts), std::mem::take(&mut self.bytes));
+        texts.clear();
+        bytes.clear();
+        *self = Self { texts, bytes, ..Self::default() };
+    }
+
+    fn push(&mut self, addr: RemoteAddr, text: &[u8]) {
+        self.texts.push((addr, text.len()));
+        self.bytes.extend_from_slice(text);
+    }
 }
 
 impl Tracker {
@@ -339,7 +358,8 @@ impl Tracker {
             noted_time: 0,
             facts: RequestFacts::default(),
             sources: Sources::default(),
-            before: None,
+            before: (RequestFacts::default(), Sources::default()),
+            has_before: false,
             clients: None,
             after: Vec::new(),
             has_read: false,
@@ -359,9 +379,9 @@ impl Tracker {
 
     /// Forgets the texts that the last update read: the request had moved on by then, and they may be anything.
     pub(crate) fn take_back(&mut self) {
-        if let Some((facts, sources)) = self.before.take() {
-            self.facts = facts;
-            self.sources = sources;
+        if std::mem::take(&mut self.has_before) {
+            self.facts = self.before.0;
+            std::mem::swap(&mut self.sources, &mut self.before.1);
         }
     }
 
@@ -382,7 +402,7 @@ impl Tracker {
         after: &[Range],
     ) -> Result<Option<RequestFacts>, ReadError> {
         self.has_read = false;
-        self.before = None;
+        self.has_before = false;
         self.after.clear();
         if globals.is_idle(self.sapi) {
             self.last = None;
@@ -393,7 +413,7 @@ impl Tracker {
             self.number += 1;
             self.noted_time = 0;
             self.facts = RequestFacts { key: self.number, ..RequestFacts::default() };
-            self.sources = Sources::default();
+            self.sources.clear();
         }
         self.last = Some(*globals);
         self.was_started |= globals.sapi_started;
@@ -449,22 +469,45 @@ impl Tracker {
             self.sources.proof = proof.value;
             return Ok(());
         }
-        let mut texts =
-            Texts::read(memory, &mut self.batch, globals, self.clients.as_ref(), self.sapi, after)?;
-        self.after.clone_from(&texts.after);
+        let mut batch = std::mem::take(&mut self.batch);
+        let result = self.read_texts(memory, interner, globals, keep_query, &mut batch, after);
+        self.batch = batch;
+        if result? {
+            self.sources.pointers = Some(pointers);
+            self.sources.query = keep_query;
+            self.sources.proof = proof.value;
+        }
+        Ok(())
+    }
+
+    /// Reads the texts, and `after` behind them. False, with nothing changed, if the engine has forgotten them.
+    fn read_texts<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        interner: &mut Interner,
+        globals: &Globals,
+        keep_query: bool,
+        batch: &mut Batch,
+        after: &[Range],
+    ) -> Result<bool, ReadError> {
+        let asked = Asked::new(batch, globals, self.clients.as_ref(), self.sapi, after);
+        batch.read(memory)?;
+        let mut texts = asked.texts(batch, globals);
+        copy_joined(batch, asked.after, &mut self.after);
         if self.sapi.fastcgi && !texts.has_env {
             // The answer has been sent and closed: the texts are gone.
-            return Ok(());
+            return Ok(false);
         }
         if self.sapi.fastcgi && texts.clients.is_none() {
             texts.clients = clients_uri(memory, globals.server_context)?;
             self.after.clear();
         }
-        self.before = Some((self.facts, self.sources.clone()));
-        self.sources.pointers = Some(pointers);
-        self.sources.query = keep_query;
-        self.sources.proof = proof.value;
-        self.sources.texts.clear();
+        let uri_is_clients = self.sources.uri_is_clients;
+        self.before.0 = self.facts;
+        std::mem::swap(&mut self.sources, &mut self.before.1);
+        self.has_before = true;
+        self.sources.clear();
+        self.sources.uri_is_clients = uri_is_clients;
         if let Some(method) = self.source(memory, texts.method, MAX_METHOD_BYTES)? {
             self.facts.method = interner.string(&text(&method, MAX_METHOD_BYTES));
         }
@@ -484,33 +527,34 @@ impl Tracker {
                 && !uri.contains(&b'?')
                 && let Some(query) = self.source(memory, CText::at(globals.query_string), MAX_URI_BYTES)?
             {
+                let uri = uri.to_mut();
                 uri.push(b'?');
                 uri.extend_from_slice(&query);
             }
             self.facts.uri = interner.string(&shown_uri(&uri, keep_query));
         }
-        Ok(())
+        Ok(true)
     }
 
     /// A C string, remembered for comparison; `None` if it is empty. Read now, unless it was already.
-    fn source<M: Memory + ?Sized>(
+    fn source<'a, M: Memory + ?Sized>(
         &mut self,
         memory: &M,
-        text: CText,
+        text: CText<'a>,
         limit: usize,
-    ) -> Result<Option<Vec<u8>>, ReadError> {
+    ) -> Result<Option<Cow<'a, [u8]>>, ReadError> {
         let bytes = match text.bytes.filter(|bytes| bytes.len() <= limit) {
-            Some(bytes) => bytes,
+            Some(bytes) => Cow::Borrowed(bytes),
             None if text.addr.is_null() => return Ok(None),
             None => {
                 self.after.clear();
-                c_string(memory, text.addr, limit)?
+                Cow::Owned(c_string(memory, text.addr, limit)?)
             }
         };
         if bytes.is_empty() {
             return Ok(None);
         }
-        self.sources.texts.push((text.addr, bytes.clone()));
+        self.sources.push(text.addr, &bytes);
         Ok(Some(bytes))
     }
 
@@ -520,14 +564,17 @@ impl Tracker {
         after: &[Range],
     ) -> Result<bool, ReadError> {
         self.batch.clear();
-        for (addr, bytes) in &self.sources.texts {
-            self.batch.push(*addr, bytes.len() + 1);
+        for (addr, len) in &self.sources.texts {
+            self.batch.push(*addr, len + 1);
         }
         let after = push_all(&mut self.batch, after);
         self.batch.read(memory)?;
-        self.after = joined(&self.batch, after);
+        copy_joined(&self.batch, after, &mut self.after);
+        let mut then = &self.sources.bytes[..];
         let mut parts = self.sources.texts.iter().enumerate();
-        Ok(parts.all(|(part, (_, bytes))| {
+        Ok(parts.all(|(part, (_, len))| {
+            let (bytes, rest) = then.split_at_checked(*len).unwrap_or_default();
+            then = rest;
             self.batch
                 .get(part)
                 .and_then(<[u8]>::split_last)
@@ -538,21 +585,21 @@ impl Tracker {
 }
 
 /// A C string: where it is, and what it is if that was read already.
-#[derive(Clone, Debug, Default)]
-struct CText {
+#[derive(Clone, Copy, Debug, Default)]
+struct CText<'a> {
     addr: RemoteAddr,
-    bytes: Option<Vec<u8>>,
+    bytes: Option<&'a [u8]>,
 }
 
-impl CText {
+impl<'a> CText<'a> {
     fn at(addr: RemoteAddr) -> Self {
         Self { addr, bytes: None }
     }
 
     /// The text that begins with `bytes`, if it ends there as well.
-    fn of(addr: RemoteAddr, bytes: Option<&[u8]>) -> Self {
+    fn of(addr: RemoteAddr, bytes: Option<&'a [u8]>) -> Self {
         let end = bytes.and_then(|bytes| bytes.iter().position(|byte| *byte == 0));
-        Self { addr, bytes: end.and_then(|end| Some(bytes?.get(..end)?.to_vec())) }
+        Self { addr, bytes: end.and_then(|end| bytes?.get(..end)) }
     }
 }
 
@@ -568,86 +615,116 @@ struct VariablePlace {
 ///
 /// `SG(request_info).request_uri` is only the path of the script: `/index.php` for every page of an application with one
 /// entry point.
-#[derive(Clone, Debug, Default)]
-struct ClientsUri {
+#[derive(Clone, Copy, Debug, Default)]
+struct ClientsUri<'a> {
     place: VariablePlace,
-    text: CText,
+    text: CText<'a>,
 }
 
 /// What one system call reads of a request.
 #[derive(Clone, Debug, Default)]
-struct Texts {
+struct Texts<'a> {
     /// FastCGI still has the request's variables.
     has_env: bool,
-    method: CText,
-    script: CText,
+    method: CText<'a>,
+    script: CText<'a>,
     /// `None` if it was not where it was expected.
-    clients: Option<ClientsUri>,
-    /// What was asked for in the end; empty if that could not be read.
-    after: Vec<u8>,
+    clients: Option<ClientsUri<'a>>,
 }
 
-impl Texts {
-    fn read<M: Memory + ?Sized>(
-        memory: &M,
+/// Which part of a batch is what.
+#[derive(Clone, Debug)]
+struct Asked {
+    /// FastCGI's request, and the part of it from `head_at` on.
+    head_at: u64,
+    head: usize,
+    expected: VariablePlace,
+    bucket: usize,
+    /// Name and value of the variable, and what lies around them.
+    strings_at: RemoteAddr,
+    strings: usize,
+    method: usize,
+    script: usize,
+    /// What was asked for in the end.
+    after: std::ops::Range<usize>,
+}
+
+impl Asked {
+    fn new(
         batch: &mut Batch,
         globals: &Globals,
         expected: Option<&VariablePlace>,
         sapi: Sapi,
         after: &[Range],
-    ) -> Result<Self, ReadError> {
+    ) -> Self {
         batch.clear();
         let request = if sapi.fastcgi { globals.server_context } else { RemoteAddr::NULL };
         let expected = expected.copied().unwrap_or_default();
         let within = |addr: RemoteAddr, at: u64| if addr.is_null() { addr } else { addr.offset(at) };
         let head_at = FCGI.has_env.min(uri_slot());
-        let head = batch.push(
-            within(request, head_at),
-            usize::try_from(FCGI.has_env.max(uri_slot()) + 8 - head_at).unwrap_or(0),
-        );
-        let bucket = batch.push(expected.bucket, FCGI.bucket_len);
+        let head_len = usize::try_from(FCGI.has_env.max(uri_slot()) + 8 - head_at).unwrap_or(0);
         // Name and value follow each other, and move with the lengths of those before.
         let strings_at = RemoteAddr(expected.name.0.saturating_sub(STRINGS_BEFORE));
-        let strings = batch.push(strings_at, STRINGS_BYTES);
-        let method =
-            batch.push(globals.request_method, to_page_end(globals.request_method, MAX_METHOD_BYTES));
-        let script = batch.push(globals.path_translated, to_page_end(globals.path_translated, SCRIPT_BYTES));
-        let after = push_all(batch, after);
-        batch.read(memory)?;
+        let to_end = |addr, len| (addr, to_page_end(addr, len));
+        let mut push = |(addr, len)| batch.push(addr, len);
+        Self {
+            head_at,
+            head: push((within(request, head_at), head_len)),
+            expected,
+            bucket: push((expected.bucket, FCGI.bucket_len)),
+            strings_at,
+            strings: push((strings_at, STRINGS_BYTES)),
+            method: push(to_end(globals.request_method, MAX_METHOD_BYTES)),
+            script: push(to_end(globals.path_translated, SCRIPT_BYTES)),
+            after: push_all(batch, after),
+        }
+    }
+
+    /// What was read.
+    fn texts<'a>(&self, batch: &'a Batch, globals: &Globals) -> Texts<'a> {
+        let head = batch.get(self.head);
         let clients = (|| {
-            let (bucket, strings) = (batch.get(bucket)?, batch.get(strings)?);
-            let string =
-                |addr: RemoteAddr| strings.get(usize::try_from(addr.0.checked_sub(strings_at.0)?).ok()?..);
+            let (bucket, strings) = (batch.get(self.bucket)?, batch.get(self.strings)?);
+            let string = |addr: RemoteAddr| {
+                strings.get(usize::try_from(addr.0.checked_sub(self.strings_at.0)?).ok()?..)
+            };
             let name = addr_at(bucket, FCGI.var);
-            let is_uri = addr_at(batch.get(head)?, (uri_slot() - head_at) as usize) == expected.bucket
+            let is_uri = addr_at(head?, (uri_slot() - self.head_at) as usize) == self.expected.bucket
                 && u32_at(bucket, FCGI.var_len) as usize == REQUEST_URI.len()
                 && string(name)?.starts_with(REQUEST_URI);
             let value = addr_at(bucket, FCGI.val);
             let text = CText::of(value, string(value));
             (is_uri && text.bytes.is_some())
-                .then_some(ClientsUri { place: VariablePlace { name, ..expected }, text })
+                .then_some(ClientsUri { place: VariablePlace { name, ..self.expected }, text })
         })();
-        Ok(Self {
-            has_env: batch
-                .get(head)
-                .is_some_and(|bytes| u32_at(bytes, (FCGI.has_env - head_at) as usize) != 0),
-            method: CText::of(globals.request_method, batch.get(method)),
-            script: CText::of(globals.path_translated, batch.get(script)),
+        Texts {
+            has_env: head.is_some_and(|bytes| u32_at(bytes, (FCGI.has_env - self.head_at) as usize) != 0),
+            method: CText::of(globals.request_method, batch.get(self.method)),
+            script: CText::of(globals.path_translated, batch.get(self.script)),
             clients,
-            after: joined(batch, after),
-        })
+        }
     }
 }
 
 /// Adds ranges to a batch.
 fn push_all(batch: &mut Batch, ranges: &[Range]) -> std::ops::Range<usize> {
-    let parts: Vec<usize> = ranges.iter().map(|range| batch.push(range.addr, range.len)).collect();
-    parts.first().map_or(0..0, |first| *first..first + parts.len())
+    let mut parts = 0..0;
+    for range in ranges {
+        let part = batch.push(range.addr, range.len);
+        parts = if parts.is_empty() { part..part + 1 } else { parts.start..part + 1 };
+    }
+    parts
 }
 
-/// The bytes of these parts, one after the other; empty if not all could be read.
-fn joined(batch: &Batch, parts: std::ops::Range<usize>) -> Vec<u8> {
-    parts.map(|part| batch.get(part)).collect::<Option<Vec<_>>>().unwrap_or_default().concat()
+/// Copies the bytes of these parts, one after the other; none if not all could be read.
+fn copy_joined(batch: &Batch, parts: std::ops::Range<usize>, out: &mut Vec<u8>) {
+    out.clear();
+    for part in parts {
+        match batch.get(part) {
+            Some(bytes) => out.extend_from_slice(bytes),
+            None => return out.clear(),
+        }
+    }
 }
 
 /// At most `len`, and not beyond the page: the next one may not be there.
@@ -662,13 +739,16 @@ fn uri_slot() -> u64 {
 }
 
 /// The URI as it is shown.
-fn shown_uri(bytes: &[u8], keep_query: bool) -> String {
+fn shown_uri(bytes: &[u8], keep_query: bool) -> Cow<'_, str> {
     let path = bytes.split(|byte| *byte == b'?').next().unwrap_or_default();
     text(if keep_query { bytes } else { path }, MAX_URI_BYTES)
 }
 
 /// Looks for `REQUEST_URI` among FastCGI's variables; `None` if it is not there.
-fn clients_uri<M: Memory + ?Sized>(memory: &M, request: RemoteAddr) -> Result<Option<ClientsUri>, ReadError> {
+fn clients_uri<M: Memory + ?Sized>(
+    memory: &M,
+    request: RemoteAddr,
+) -> Result<Option<ClientsUri<'static>>, ReadError> {
     let found = (|| {
         if request.is_null() {
             return Ok(None);

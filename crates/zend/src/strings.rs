@@ -1,5 +1,7 @@
 //! Text out of a target: never trusted to be text, to be short, or to end.
 
+use std::borrow::Cow;
+
 use slip_remote::{Memory, ReadError, RemoteAddr, read_c_string};
 
 /// Longest function or class name that is kept; longer ones are cut and marked.
@@ -12,10 +14,11 @@ pub(crate) const MAX_PATH_BYTES: usize = 4_096;
 const CUT: char = '…';
 
 /// Bytes as text. Longer than `limit`, it is cut at a whole character and marked.
-pub(crate) fn text(bytes: &[u8], limit: usize) -> String {
+pub(crate) fn text(bytes: &[u8], limit: usize) -> Cow<'_, str> {
     let kept = &bytes[..bytes.len().min(limit)];
-    let mut text = String::from_utf8_lossy(kept).into_owned();
+    let mut text = String::from_utf8_lossy(kept);
     if kept.len() < bytes.len() {
+        let text = text.to_mut();
         // A character that the cut went through has become a replacement character.
         if std::str::from_utf8(kept).is_err_and(|error| error.error_len().is_none()) {
             text.pop();

@@ -1,6 +1,6 @@
 //! One process that is read from outside.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::time::Duration;
 
 use slip_cpython::Interpreter;
@@ -21,7 +21,7 @@ use crate::{Sink, TargetIssue};
 const REOPEN_AFTER_FAILURES: u32 = 10;
 
 /// So often a process is asked whether it still runs the same program: a system call that most samples need not pay.
-const SAME_PROGRAM_INTERVAL_NS: u64 = 100_000_000;
+const SAME_PROGRAM_INTERVAL_NS: u64 = 250_000_000;
 
 /// One look at all processes.
 #[derive(Clone, Copy, Debug)]
@@ -48,8 +48,8 @@ pub(super) struct WatchedProcess {
     /// Its pid differs in its own namespace, so thread ids do as well.
     in_namespace: bool,
     reader: Reader,
-    /// By the place that the interpreter has for each; another thread may come to have it.
-    threads: HashMap<u64, WatchedThread>,
+    /// In the order of the last sample.
+    threads: Vec<WatchedThread>,
     request: Option<Request>,
     request_key: u64,
     failures: u32,
@@ -72,6 +72,8 @@ enum Reader {
 
 #[derive(Debug)]
 struct WatchedThread {
+    /// The place that the interpreter has for it; another thread may come to have it.
+    key: u64,
     known: Thread,
     /// As the target numbers it.
     native_tid: u64,
@@ -103,7 +105,7 @@ impl WatchedProcess {
             memory,
             in_namespace: ns_pid != pid,
             reader,
-            threads: HashMap::new(),
+            threads: Vec::new(),
             request: None,
             request_key: 0,
             failures: 0,
@@ -200,7 +202,7 @@ impl WatchedProcess {
     /// Every thread is asked, even after one has answered no, so that each knows when it was asked last.
     fn rests(&mut self, since: Duration) -> bool {
         let mut all = self.repeatable && self.threads.len() == self.readings.len();
-        for thread in self.threads.values_mut() {
+        for thread in &mut self.threads {
             all &= thread.activity.as_mut().is_some_and(|activity| activity.is_resting(since));
         }
         all
@@ -220,15 +222,15 @@ impl WatchedProcess {
             readings.clear();
             interpreter.sample(&self.memory, &mut sink.interner, &mut readings)?;
         }
-        for reading in &readings {
-            let (thread, activity) = self.thread(reading, rests, sink);
+        for (at, reading) in readings.iter().enumerate() {
+            let (thread, activity) = self.thread(at, reading, rests, sink);
             let state = state_of(reading, activity);
             self.store(now_ns, options, sink, reading, thread, state, RequestId(0));
         }
         readings.iter_mut().for_each(was_stored);
         if readings.len() < self.threads.len() {
             let alive: HashSet<u64> = readings.iter().map(|reading| reading.thread_key).collect();
-            self.threads.retain(|key, _| alive.contains(key));
+            self.threads.retain(|thread| alive.contains(&thread.key));
         }
         let any = !readings.is_empty();
         self.repeatable = any && readings.iter().all(|reading| reading.outcome != Outcome::Torn);
@@ -253,7 +255,7 @@ impl WatchedProcess {
             self.repeatable = self.php.stack.outcome != Outcome::Torn;
         }
         let reading = self.php;
-        let (thread, activity) = self.thread(&reading.stack, rests, sink);
+        let (thread, activity) = self.thread(0, &reading.stack, rests, sink);
         let mut state = state_of(&reading.stack, activity);
         match reading.phase {
             Phase::Idle => state = state.with(State::IDLE),
@@ -305,14 +307,32 @@ impl WatchedProcess {
         sink.push(Sample { time_ns: now_ns, thread, stack: reading.stack, state, request });
     }
 
-    /// The number of a thread, and whether it runs; one that `rests` does what it did.
-    fn thread(&mut self, reading: &StackReading, rests: bool, sink: &mut Sink) -> (ThreadId, Activity) {
+    /// The number of the thread that was read as number `at`, and whether it runs; one that `rests` does what it did.
+    fn thread(
+        &mut self,
+        at: usize,
+        reading: &StackReading,
+        rests: bool,
+        sink: &mut Sink,
+    ) -> (ThreadId, Activity) {
         let pid = self.pid();
         let native = reading.native_tid;
-        let known = self.threads.get(&reading.thread_key).map(|thread| (thread.native_tid, thread.known.tid));
+        let is_it = |thread: &WatchedThread| thread.key == reading.thread_key;
+        let mut place = self.threads.get(at).is_some_and(is_it).then_some(at);
+        if place.is_none() {
+            place = self.threads.iter().position(is_it);
+            // It will be looked for there next time.
+            if let Some(found) = &mut place
+                && at < self.threads.len()
+            {
+                self.threads.swap(at, *found);
+                *found = at;
+            }
+        }
+        let known = place.map(|at| (self.threads[at].native_tid, self.threads[at].known.tid));
         // A child of `fork` gets its own number some time after it has begun; it is not another thread then.
         let same = known.is_some_and(|(then, tid)| then == native || tid == self.host_tid(native));
-        if same && let Some(thread) = self.threads.get_mut(&reading.thread_key) {
+        if same && let Some(thread) = place.and_then(|at| self.threads.get_mut(at)) {
             thread.native_tid = native;
             if thread.known.name != reading.name && reading.name.0 != 0 {
                 thread.known.name = reading.name;
@@ -332,7 +352,11 @@ impl WatchedProcess {
         known.id = sink.add_thread(known);
         let mut activity = ActivityReader::open(pid, tid).ok();
         let now = activity.as_mut().map_or(Activity::Unknown, ActivityReader::read);
-        self.threads.insert(reading.thread_key, WatchedThread { known, native_tid: native, activity });
+        let thread = WatchedThread { key: reading.thread_key, known, native_tid: native, activity };
+        match place {
+            Some(at) => self.threads[at] = thread,
+            None => self.threads.push(thread),
+        }
         (known.id, now)
     }
 
