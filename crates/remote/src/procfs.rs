@@ -226,7 +226,9 @@ impl ActivityReader {
 
     fn ask(&self) -> Activity {
         let mut buf = [0; 256];
-        let Ok(len) = self.file.read_at(&mut buf, 0) else { return Activity::Unknown };
+        // The first word of this file says it.
+        let wanted = if self.kind == ActivityFile::Syscall { 8 } else { buf.len() };
+        let Ok(len) = self.file.read_at(&mut buf[..wanted], 0) else { return Activity::Unknown };
         let text = &buf[..len];
         match self.kind {
             ActivityFile::Syscall if text.starts_with(b"running") => Activity::Running,

@@ -789,7 +789,7 @@ fn unix_ns(bits: u64) -> u64 {
     }
     // The engine keeps whole microseconds; a double cannot hold more of today's time.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked above")]
-    let micros = (seconds * 1e6).round() as u64;
+    let micros = (seconds * 1e6 + 0.5) as u64;
     micros * 1_000
 }
 
