@@ -26,6 +26,9 @@ from urllib.parse import urlsplit
 #: Bars: our CPU in per cent of one core, the workers' extra CPU per request in per cent.
 OWN_CPU_BAR, WORKER_CPU_BAR = 1.0, 1.0
 
+#: Requests of a slice while our own CPU is measured: the workers are to be busy all the time.
+STEADY_REQUESTS = 96
+
 
 def cpu_ns(pids):
     """CPU time that the main threads of `pids` have used, in nanoseconds."""
@@ -167,6 +170,7 @@ def main():
             if pair % 250 == 249:
                 print(f"{pair + 1} pairs: {statistics.median(ratios):+.2f} %", file=sys.stderr)
         recorder.send_signal(signal.SIGCONT)
+        load.requests = STEADY_REQUESTS
         load.slice()
         own_before, began = all_threads_cpu_ns(recorder.pid), time.monotonic_ns()
         while time.monotonic_ns() - began < options.own_seconds * 1_000_000_000:
