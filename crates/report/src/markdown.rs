@@ -302,7 +302,7 @@ fn quality(text: &mut String, recording: &Recording, summary: &Summary, options:
     let tried = quality.samples.saturating_add(totals.torn).saturating_add(totals.failed);
     let _ = writeln!(
         text,
-        "- {} samples read twice, {} torn and dropped, {} failed ({} lost); {} stacks cut at their outer end.",
+        "- Samples: {} read twice, {} torn and dropped, {} failed ({} lost); stacks cut at their outer end: {}.",
         count(totals.repaired),
         count(totals.torn),
         count(totals.failed),
@@ -310,7 +310,7 @@ fn quality(text: &mut String, recording: &Recording, summary: &Summary, options:
         count(quality.truncated),
     );
     if totals.filtered > 0 {
-        let _ = writeln!(text, "- {} looks at threads that the mode leaves out.", count(totals.filtered));
+        let _ = writeln!(text, "- Looks at threads that the mode leaves out: {}.", count(totals.filtered));
     }
     let blind: Vec<String> = recording.info.cannot_see.iter().take(4).map(|what| sentence(what)).collect();
     let sees =
