@@ -24,6 +24,6 @@ pub use memory::{
 };
 pub use pause::Pause;
 pub use procfs::{
-    Activity, ActivityReader, ChildrenReader, ProcessStat, children_of, command_line, parse_stat,
+    Activity, ActivityReader, ChildrenReader, ProcessStat, WaitPlace, children_of, command_line, parse_stat,
     process_stat, status_value, threads_of,
 };

@@ -161,6 +161,26 @@ pub struct ActivityReader {
 /// Three numbers of 20 digits, and blanks.
 const STAMP_BYTES: usize = 64;
 
+/// The number of a system call, six arguments and two addresses.
+const PLACE_BYTES: usize = 192;
+
+/// `accept` and `accept4` as `/proc/PID/syscall` shows them.
+const ACCEPT_CALLS: [&[u8]; 2] = [b"43 ", b"288 "];
+
+/// Where a thread is blocked: the system call with its arguments, the stack pointer and the program counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaitPlace {
+    text: [u8; PLACE_BYTES],
+    len: usize,
+}
+
+impl WaitPlace {
+    /// Whether it waits for a connection.
+    pub fn is_accept(&self) -> bool {
+        ACCEPT_CALLS.iter().any(|call| self.text[..self.len].starts_with(call))
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ActivityFile {
     Syscall,
@@ -224,6 +244,19 @@ impl ActivityReader {
         self.last
     }
 
+    /// What the thread does now, and where it is blocked if it is; `None` also if the kernel does not say where.
+    pub fn read_place(&mut self) -> Option<WaitPlace> {
+        let mut place = WaitPlace { text: [0; PLACE_BYTES], len: 0 };
+        if self.kind != ActivityFile::Syscall {
+            self.read();
+            return None;
+        }
+        place.len = self.file.read_at(&mut place.text, 0).unwrap_or(0);
+        self.last = activity(&place.text[..place.len]);
+        // A longer text is not what we take it for.
+        (self.last == Activity::Blocked && place.len < PLACE_BYTES).then_some(place)
+    }
+
     fn ask(&self) -> Activity {
         let mut buf = [0; 256];
         // The first word of this file says it.
@@ -231,9 +264,7 @@ impl ActivityReader {
         let Ok(len) = self.file.read_at(&mut buf[..wanted], 0) else { return Activity::Unknown };
         let text = &buf[..len];
         match self.kind {
-            ActivityFile::Syscall if text.starts_with(b"running") => Activity::Running,
-            ActivityFile::Syscall if len > 0 => Activity::Blocked,
-            ActivityFile::Syscall => Activity::Unknown,
+            ActivityFile::Syscall => activity(text),
             ActivityFile::Stat => match parse_stat(&String::from_utf8_lossy(text)).map(|stat| stat.state) {
                 Some('R') => Activity::Running,
                 Some(_) => Activity::Blocked,
@@ -245,6 +276,15 @@ impl ActivityReader {
                 },
             },
         }
+    }
+}
+
+/// What a thread does, by the begin of its `syscall` file.
+fn activity(text: &[u8]) -> Activity {
+    match text {
+        [] => Activity::Unknown,
+        _ if text.starts_with(b"running") => Activity::Running,
+        _ => Activity::Blocked,
     }
 }
 
@@ -267,6 +307,7 @@ fn tick() -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
+    use std::process::{Command, Stdio};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
     use std::time::Instant;
@@ -296,8 +337,7 @@ mod tests {
         let name = format!("{:015}é", std::process::id());
         let link = std::env::temp_dir().join(&name[1..]);
         std::os::unix::fs::symlink("/bin/cat", &link).unwrap();
-        let mut child =
-            std::process::Command::new(&link).stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let mut child = Command::new(&link).stdin(Stdio::piped()).spawn().unwrap();
         let inner = status_value(child.id(), "NSpid");
         drop(child.stdin.take());
         child.wait().unwrap();
@@ -307,8 +347,7 @@ mod tests {
 
     #[test]
     fn a_blocked_thread_rests_until_it_runs() {
-        let mut child =
-            std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
         let pid = child.id();
         let mut reader = ActivityReader::open(pid, pid).unwrap();
         if reader.schedstat.is_none() {
@@ -328,6 +367,40 @@ mod tests {
             std::thread::yield_now();
         }
         drop(stdin);
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_thread_that_waits_in_another_place_is_known_by_it() {
+        let mut child = Command::new("python3");
+        let text = "import socket, sys\ns = socket.create_server(('127.0.0.1', 0))\n\
+                    sys.stdin.readline()\nprint(s.getsockname()[1], flush=True)\ns.accept()\nsys.stdin.readline()\n";
+        let mut child =
+            child.args(["-c", text]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (mut input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let mut reader = ActivityReader::open(child.id(), child.id()).unwrap();
+        if reader.kind != ActivityFile::Syscall {
+            slip_testkit::skip("places where threads wait", "this kernel does not show system calls");
+        } else {
+            let mut wait = |wanted: bool| loop {
+                if let Some(place) = reader.read_place().filter(|place| place.is_accept() == wanted)
+                    && reader.read_place() == Some(place)
+                {
+                    return place;
+                }
+                std::thread::yield_now();
+            };
+            let reads = wait(false);
+            io::Write::write_all(&mut input, b"\n").unwrap();
+            let mut port = String::new();
+            io::BufRead::read_line(&mut io::BufReader::new(output), &mut port).unwrap();
+            let accepts = wait(true);
+            assert_ne!(reads, accepts);
+            drop(std::net::TcpStream::connect(("127.0.0.1", port.trim().parse().unwrap())).unwrap());
+            wait(false);
+            assert_eq!(reader.last(), Activity::Blocked);
+        }
+        drop(input);
         child.wait().unwrap();
     }
 
@@ -365,10 +438,10 @@ mod tests {
     fn children_are_those_of_the_process() {
         // More than fit into one read; they end with their input.
         let parent = "exec 3<&0; for n in $(seq 300); do cat <&3 >/dev/null & done; echo; wait";
-        let mut parent = std::process::Command::new("sh")
+        let mut parent = Command::new("sh")
             .args(["-c", parent])
-            .stdin(std::process::Stdio::piped())
-            .stdout(std::process::Stdio::piped())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
             .spawn()
             .unwrap();
         let mut line = [0];

@@ -260,6 +260,13 @@ impl Engine {
         result
     }
 
+    /// What [`Engine::sample`] would say of a worker that is certainly idle.
+    pub fn idle(&mut self, out: &mut PhpReading) {
+        self.tracker.end_request();
+        *out = PhpReading::default();
+        out.stack.thread_key = self.anchor.places.executor_globals.0;
+    }
+
     fn swap_buffers(&mut self, buffers: &mut Buffers) {
         std::mem::swap(&mut self.single.buffers, &mut buffers.copy);
         std::mem::swap(&mut self.chain, &mut buffers.chain);

@@ -385,6 +385,11 @@ impl Tracker {
         }
     }
 
+    /// Takes note that no request is going on.
+    pub(crate) fn end_request(&mut self) {
+        self.last = None;
+    }
+
     /// Takes note of one moment. `script` is the file of the outermost frame, if there is one; `after` is what to read
     /// behind the texts, if any are read.
     ///
@@ -405,7 +410,7 @@ impl Tracker {
         self.has_before = false;
         self.after.clear();
         if globals.is_idle(self.sapi) {
-            self.last = None;
+            self.end_request();
             return Ok(None);
         }
         if !self.last.as_ref().is_some_and(|last| self.goes_on(last, globals)) {

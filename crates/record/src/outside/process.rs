@@ -9,8 +9,8 @@ use slip_model::{
     StackReading, State, Thread, ThreadId,
 };
 use slip_remote::{
-    Activity, ActivityReader, LiveProcess, OpenError, Pause, ReadError, command_line, process_stat,
-    status_value, threads_of,
+    Activity, ActivityReader, LiveProcess, OpenError, Pause, ReadError, WaitPlace, command_line,
+    process_stat, status_value, threads_of,
 };
 use slip_zend::{CodeCache, Engine, Phase, PhpReading};
 
@@ -62,6 +62,10 @@ pub(super) struct WatchedProcess {
     php: PhpReading,
     /// The last sample of all threads succeeded, so that it can be repeated while they rest.
     repeatable: bool,
+    /// Where a PHP worker waits for its next request.
+    idle_at: Option<WaitPlace>,
+    /// What the threads did before the process was stopped; empty if it is not.
+    before_pause: Vec<(u32, Activity)>,
 }
 
 #[derive(Debug)]
@@ -114,6 +118,8 @@ impl WatchedProcess {
             readings: Vec::new(),
             php: PhpReading::default(),
             repeatable: false,
+            idle_at: None,
+            before_pause: Vec::new(),
         })
     }
 
@@ -155,8 +161,9 @@ impl WatchedProcess {
             sink.totals.failed += 1;
             return Sampled::Alive;
         }
-        let paused = if options.pause { Pause::stop(&self.memory).ok() } else { None };
         let rests = self.rests(look.since);
+        self.before_pause = if options.pause { activities(self.pid()) } else { Vec::new() };
+        let paused = if options.pause { Pause::stop(&self.memory).ok() } else { None };
         let result = match &mut self.reader {
             Reader::Python(_) => self.sample_python((now_ns, rests), options, sink),
             Reader::Php(_) => self.sample_php((now_ns, rests), options, sink, code),
@@ -223,7 +230,7 @@ impl WatchedProcess {
             interpreter.sample(&self.memory, &mut sink.interner, &mut readings)?;
         }
         for (at, reading) in readings.iter().enumerate() {
-            let (thread, activity) = self.thread(at, reading, rests, sink);
+            let (thread, activity) = self.thread(at, reading, !rests, sink);
             let state = state_of(reading, activity);
             self.store(now_ns, options, sink, reading, thread, state, RequestId(0));
         }
@@ -246,16 +253,31 @@ impl WatchedProcess {
         code: &mut CodeCache,
     ) -> Result<bool, ReadError> {
         let Reader::Php(engine) = &mut self.reader else { return Ok(false) };
+        let activity = self.threads.first_mut().and_then(|thread| thread.activity.as_mut());
+        let mut activity = activity.filter(|_| !rests && !options.pause);
         if !rests {
             self.repeatable = false;
-            let php_options = slip_zend::SampleOptions { keep_query: options.keep_query };
-            engine.sample(&self.memory, &mut sink.interner, code, &php_options, &mut self.php)?;
+            let place = activity.as_mut().and_then(|activity| activity.read_place());
+            if place.is_some() && place == self.idle_at {
+                engine.idle(&mut self.php);
+            } else {
+                let php_options = slip_zend::SampleOptions { keep_query: options.keep_query };
+                engine.sample(&self.memory, &mut sink.interner, code, &php_options, &mut self.php)?;
+                // A worker that accepts a connection there before and after it is seen idle is idle whenever it does.
+                let accepts = place.filter(|place| self.php.phase == Phase::Idle && place.is_accept());
+                if let (Some(place), Some(activity)) = (accepts, &mut activity)
+                    && activity.read_place() == Some(place)
+                {
+                    self.idle_at = Some(place);
+                }
+            }
             self.readings.clear();
             self.readings.push(self.php.stack);
             self.repeatable = self.php.stack.outcome != Outcome::Torn;
         }
+        let asked = activity.is_some();
         let reading = self.php;
-        let (thread, activity) = self.thread(0, &reading.stack, rests, sink);
+        let (thread, activity) = self.thread(0, &reading.stack, !rests && !asked, sink);
         let mut state = state_of(&reading.stack, activity);
         match reading.phase {
             Phase::Idle => state = state.with(State::IDLE),
@@ -307,12 +329,13 @@ impl WatchedProcess {
         sink.push(Sample { time_ns: now_ns, thread, stack: reading.stack, state, request });
     }
 
-    /// The number of the thread that was read as number `at`, and whether it runs; one that `rests` does what it did.
+    /// The number of the thread that was read as number `at`, and whether it runs. If it is not to `ask` it does what it
+    /// did when it was asked last.
     fn thread(
         &mut self,
         at: usize,
         reading: &StackReading,
-        rests: bool,
+        ask: bool,
         sink: &mut Sink,
     ) -> (ThreadId, Activity) {
         let pid = self.pid();
@@ -338,10 +361,12 @@ impl WatchedProcess {
                 thread.known.name = reading.name;
                 sink.update_thread(thread.known);
             }
-            let activity = match &mut thread.activity {
-                Some(reader) if rests => reader.last(),
-                Some(reader) => reader.read(),
-                None => Activity::Unknown,
+            let before = self.before_pause.iter().find(|(tid, _)| *tid == thread.known.tid);
+            let activity = match (before, &mut thread.activity) {
+                (Some((_, before)), _) => *before,
+                (None, Some(reader)) if ask => reader.read(),
+                (None, Some(reader)) => reader.last(),
+                (None, None) => Activity::Unknown,
             };
             return (thread.known.id, activity);
         }
@@ -351,7 +376,10 @@ impl WatchedProcess {
             Thread { process: self.id, tid, interpreter: reading.interpreter, name, ..Thread::default() };
         known.id = sink.add_thread(known);
         let mut activity = ActivityReader::open(pid, tid).ok();
-        let now = activity.as_mut().map_or(Activity::Unknown, ActivityReader::read);
+        let now = match self.before_pause.iter().find(|(before, _)| *before == tid) {
+            Some((_, before)) => *before,
+            None => activity.as_mut().map_or(Activity::Unknown, ActivityReader::read),
+        };
         let thread = WatchedThread { key: reading.thread_key, known, native_tid: native, activity };
         match place {
             Some(at) => self.threads[at] = thread,
@@ -482,6 +510,14 @@ fn state_of(reading: &StackReading, activity: Activity) -> State {
     state
 }
 
+/// What all threads of a process do.
+fn activities(pid: u32) -> Vec<(u32, Activity)> {
+    let ask =
+        |tid: &u32| ActivityReader::open(pid, *tid).map_or(Activity::Unknown, |mut reader| reader.read());
+    let tids = threads_of(pid);
+    tids.iter().map(ask).zip(&tids).map(|(activity, tid)| (*tid, activity)).collect()
+}
+
 /// The number of a process or thread in its own pid namespace.
 fn innermost(id: u32) -> Option<u32> {
     status_value(id, "NSpid")?.split_whitespace().last()?.parse().ok()
@@ -542,6 +578,35 @@ mod tests {
             sink.samples().iter().skip(before).map(|sample| sample.state.has(State::REPAIRED)).collect();
         assert_eq!(repaired, [true, false, false]);
         assert_eq!(sink.totals.repaired, 1);
+    }
+
+    #[test]
+    fn a_thread_that_runs_is_not_said_to_wait_because_it_is_paused() {
+        let text = "
+import threading
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+print('ready', flush=True)
+while True:
+    pass
+";
+        let Some(python) = pythons().into_iter().find(|python| python.version >= (3, 11)) else {
+            slip_testkit::skip("threads before a pause", "no CPython from 3.11 on");
+            return;
+        };
+        let mut target = Launch::text(&python, "runs.py", text).start().unwrap();
+        target.wait_ready().unwrap();
+        let (mut sink, mut code) = (Sink::new(), CodeCache::default());
+        let mut process = WatchedProcess::attach(target.pid(), 0, &mut sink, &mut code).unwrap();
+        let options = Options { pause: true, ..Options::default() };
+        for now_ns in 0..3 {
+            process.sample(look(now_ns), options, &mut sink, &mut code);
+        }
+        let runs = |sample: &Sample| {
+            let thread = &sink.threads()[sample.thread.0 as usize];
+            (thread.tid == target.pid(), sample.state.has(State::ON_CPU))
+        };
+        let seen: Vec<(bool, bool)> = sink.samples().iter().map(|sample| runs(&sample)).collect();
+        assert!(seen.contains(&(true, true)) && !seen.contains(&(true, false)), "{seen:?}");
     }
 
     #[test]
