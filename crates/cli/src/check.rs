@@ -3,7 +3,7 @@
 use std::fs;
 
 use slip_record::{OutsideOptions, OutsideSampler, Sampler, Sink, TargetIssue, TargetSet};
-use slip_remote::status_value;
+use slip_remote::{notes_switches, status_value};
 use slip_report::clean;
 
 use crate::args::CheckOptions;
@@ -104,6 +104,18 @@ fn machine() -> Vec<Line> {
             "libpython or libphp replaced by an upgrade cannot be read; programs can".to_owned()
         },
         fix: (!map_files).then(|| format!("sudo setcap cap_sys_ptrace,cap_checkpoint_restore+ep {SLIP}")),
+    });
+    let notes_switches = notes_switches();
+    let paranoid = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
+    let forbids = paranoid.trim().parse().is_ok_and(|level: i32| level > 2);
+    lines.push(Line {
+        works: notes_switches,
+        what: "who has run",
+        state: match notes_switches {
+            true => "perf_event_open: no system call for a thread that rests".to_owned(),
+            false => "/proc/PID/schedstat: a fifth more CPU of ours".to_owned(),
+        },
+        fix: (!notes_switches && forbids).then(|| "sudo sysctl kernel.perf_event_paranoid=2".to_owned()),
     });
     let syscall = fs::read("/proc/self/syscall").is_ok();
     lines.push(Line {

@@ -12,6 +12,7 @@ mod maps;
 mod memory;
 mod pause;
 mod procfs;
+mod switches;
 
 pub use chain::{Anchor, Calling, Chain, ChainReader, FrameLayout, Head};
 pub use discover::{FpmPool, descendants, find_fpm_pool, find_host_pid, is_fpm_worker};
@@ -27,3 +28,4 @@ pub use procfs::{
     Activity, ActivityReader, ChildrenReader, ProcessStat, WaitPlace, children_of, command_line, parse_stat,
     process_stat, status_value, threads_of,
 };
+pub use switches::notes_switches;

@@ -7,6 +7,8 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use crate::switches::{Place, Switches};
+
 /// What `/proc/PID/stat` says about a process or thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessStat {
@@ -156,6 +158,8 @@ pub struct ActivityReader {
     stamp_len: usize,
     /// What it did when it was asked last.
     last: Activity,
+    /// Says the same without a system call; `None` where that is not permitted, or would cost the thread too much.
+    switches: Option<Switches>,
 }
 
 /// Three numbers of 20 digits, and blanks.
@@ -205,6 +209,7 @@ impl ActivityReader {
             stamp: [0; STAMP_BYTES],
             stamp_len: 0,
             last: Activity::Unknown,
+            switches: None,
         };
         let mut buf = [0; 32];
         if let Ok(file) = File::open(format!("/proc/{pid}/task/{tid}/syscall"))
@@ -215,13 +220,28 @@ impl ActivityReader {
         Ok(reader(File::open(format!("/proc/{pid}/task/{tid}/stat"))?, ActivityFile::Stat))
     }
 
+    /// Has the kernel note when the thread is switched in and out, where that is permitted: for a thread that is asked
+    /// again and again.
+    pub fn watch(&mut self, tid: u32) {
+        self.switches = Switches::watch(tid).ok();
+    }
+
     /// Whether the thread has not run since the last call, which was at least `since` ago: nothing that it alone changes,
     /// such as its stack, can have changed since then. The first answer is always no.
+    ///
+    /// Its [`Switches`] tell at once. Without them:
     ///
     /// What it has run is added to its `schedstat` when it is switched out, and at every tick of the CPU that it runs on.
     /// So one that was blocked at the last call has not run if nothing was added; one that was running or ready has not
     /// if nothing was added for two ticks: it waits for a CPU.
     pub fn is_resting(&mut self, since: Duration) -> bool {
+        if let Some(switches) = self.switches.as_mut().filter(|switches| switches.have_begun()) {
+            if !switches.are_too_many(since) {
+                return switches.is_resting();
+            }
+            self.switches = None;
+            self.stamp_len = 0;
+        }
         let mut stamp = [0; STAMP_BYTES];
         let len = self.schedstat.as_ref().and_then(|file| file.read_at(&mut stamp, 0).ok()).unwrap_or(0);
         let same = len > 0 && stamp[..len] == self.stamp[..self.stamp_len];
@@ -240,12 +260,23 @@ impl ActivityReader {
 
     /// What the thread does now.
     pub fn read(&mut self) -> Activity {
-        self.last = self.ask();
+        self.last = if self.is_switched_in() { Activity::Running } else { self.ask() };
         self.last
+    }
+
+    /// Whether it certainly runs or could: one that has waited may by now, and has to be asked.
+    fn is_switched_in(&self) -> bool {
+        self.switches
+            .as_ref()
+            .is_some_and(|switches| matches!(switches.place(), Place::In | Place::Preempted))
     }
 
     /// What the thread does now, and where it is blocked if it is; `None` also if the kernel does not say where.
     pub fn read_place(&mut self) -> Option<WaitPlace> {
+        if self.is_switched_in() {
+            self.last = Activity::Running;
+            return None;
+        }
         let mut place = WaitPlace { text: [0; PLACE_BYTES], len: 0 };
         if self.kind != ActivityFile::Syscall {
             self.read();

@@ -376,6 +376,9 @@ impl WatchedProcess {
             Thread { process: self.id, tid, interpreter: reading.interpreter, name, ..Thread::default() };
         known.id = sink.add_thread(known);
         let mut activity = ActivityReader::open(pid, tid).ok();
+        if let Some(activity) = &mut activity {
+            activity.watch(tid);
+        }
         let now = match self.before_pause.iter().find(|(before, _)| *before == tid) {
             Some((_, before)) => *before,
             None => activity.as_mut().map_or(Activity::Unknown, ActivityReader::read),

@@ -1,0 +1,253 @@
+//! When a thread was switched in and out, as the kernel notes it in a ring that we share with it.
+//!
+//! A look at a ring is one load: a thread whose ring has not grown has not run. The kernel takes about 0.2 us longer for
+//! each switch that it notes (workers of WordPress: 56 in 9 ms, +0.2 % [-0.2, +0.6] CPU for a request in 800 pairs), so
+//! a thread that switches all the time is left alone: [`Switches::are_too_many`].
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// `PERF_TYPE_SOFTWARE`, `PERF_COUNT_SW_DUMMY` and the bits `exclude_kernel` and `context_switch` of `perf_event_attr`
+/// (`include/uapi/linux/perf_event.h`).
+const PERF_TYPE_SOFTWARE: u32 = 1;
+const PERF_COUNT_SW_DUMMY: u64 = 9;
+const EXCLUDE_KERNEL: u64 = 1 << 5;
+const CONTEXT_SWITCH: u64 = 1 << 26;
+const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 8;
+
+/// `PERF_RECORD_SWITCH`, and what its `misc` says: switched out; and that although it could run on.
+const PERF_RECORD_SWITCH: u64 = 14;
+const SWITCH_OUT: u64 = 1 << (32 + 13);
+const SWITCH_OUT_PREEMPT: u64 = 1 << (32 + 14);
+
+/// Length of a record of a switch: its header, nothing else was asked for.
+const RECORD_BYTES: u64 = 8;
+
+/// Where `data_head` lies in `perf_event_mmap_page`, in words.
+const DATA_HEAD: usize = 1_024 / 8;
+
+/// One page for the header, one for the ring.
+const PAGE_BYTES: usize = 4_096;
+
+/// A thread that is switched more often than this, in or out, is left alone. Noting so many takes it 0.2 % of a CPU.
+const MAX_PER_SECOND: u64 = 10_000;
+
+/// For so long switches are counted: workers have bursts of them while they ask a database.
+const WINDOW: Duration = Duration::from_secs(1);
+
+/// `struct perf_event_attr` as of its first version.
+#[repr(C)]
+#[derive(Default)]
+struct Attr {
+    kind: u32,
+    size: u32,
+    config: u64,
+    sample_period: u64,
+    sample_type: u64,
+    read_format: u64,
+    flags: u64,
+    wakeup_events: u32,
+    bp_type: u32,
+    config1: u64,
+}
+
+/// Where a thread is, by its last switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// On a CPU.
+    In,
+    /// Off the CPU although it could run on.
+    Preempted,
+    /// Off the CPU because it waited for something; it may wait for a CPU by now.
+    Out,
+    /// It has not been switched since it is watched.
+    Unknown,
+}
+
+/// The switches of one thread.
+#[derive(Debug)]
+pub(crate) struct Switches {
+    _event: OwnedFd,
+    /// The header's page and the ring's, which the kernel writes.
+    pages: ptr::NonNull<AtomicU64>,
+    /// Bytes that had been written at the last look.
+    seen: u64,
+    /// How long the window has been open, and what had been written when it was opened.
+    window: Duration,
+    window_from: u64,
+}
+
+// SAFETY: the pages are only read, with atomic loads, and unmapped by whoever drops the value.
+unsafe impl Send for Switches {}
+
+impl Switches {
+    /// Watches thread `tid`. Needs no privilege for threads of the same user where `kernel.perf_event_paranoid` is at
+    /// most 2.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel refuses, as in most containers, or has no such thread.
+    pub(crate) fn watch(tid: u32) -> io::Result<Self> {
+        let attr = Attr {
+            kind: PERF_TYPE_SOFTWARE,
+            size: size_of::<Attr>() as u32,
+            config: PERF_COUNT_SW_DUMMY,
+            flags: EXCLUDE_KERNEL | CONTEXT_SWITCH,
+            ..Attr::default()
+        };
+        let tid = tid.cast_signed();
+        // SAFETY: `attr` outlives the call and is as long as its `size` says; the other arguments are numbers.
+        let fd = unsafe {
+            libc::syscall(libc::SYS_perf_event_open, &raw const attr, tid, -1, -1, PERF_FLAG_FD_CLOEXEC)
+        };
+        let Ok(fd @ 0..) = libc::c_int::try_from(fd) else { return Err(io::Error::last_os_error()) };
+        // SAFETY: the kernel has just made this descriptor, for nobody else.
+        let event = unsafe { OwnedFd::from_raw_fd(fd) };
+        // A ring that we cannot write to is one that never fills up: the kernel overwrites what is old.
+        // SAFETY: a new mapping, at a place that the kernel chooses.
+        let pages = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                2 * PAGE_BYTES,
+                libc::PROT_READ,
+                libc::MAP_SHARED,
+                event.as_raw_fd(),
+                0,
+            )
+        };
+        match ptr::NonNull::new(pages.cast::<AtomicU64>()) {
+            Some(pages) if pages.as_ptr().cast() != libc::MAP_FAILED => {
+                Ok(Self { _event: event, pages, seen: 0, window: Duration::ZERO, window_from: 0 })
+            }
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Whether the thread has not run since the last call: it was off the CPU then and has not been switched in.
+    pub(crate) fn is_resting(&mut self) -> bool {
+        let written = self.written();
+        let same = written == self.seen;
+        self.seen = written;
+        same && matches!(self.place(), Place::Out | Place::Preempted)
+    }
+
+    /// Whether it has switched at all since it is watched.
+    pub(crate) fn have_begun(&self) -> bool {
+        self.written() > 0
+    }
+
+    /// Whether the thread is switched so often that it should be left alone. Asked at each look, with the time since the
+    /// last one or a little less.
+    pub(crate) fn are_too_many(&mut self, since: Duration) -> bool {
+        self.window += since;
+        if self.window < WINDOW {
+            return false;
+        }
+        let written = self.written();
+        let switches = written.wrapping_sub(self.window_from) / RECORD_BYTES;
+        let most = self.window.as_secs_f64() * MAX_PER_SECOND as f64;
+        (self.window, self.window_from) = (Duration::ZERO, written);
+        switches as f64 > most
+    }
+
+    /// Where the thread is.
+    pub(crate) fn place(&self) -> Place {
+        let Some(last) = self.written().checked_sub(RECORD_BYTES) else { return Place::Unknown };
+        let at = last % PAGE_BYTES as u64 / 8;
+        let record = self.word(PAGE_BYTES / 8 + at as usize).load(Ordering::Relaxed);
+        if record & 0xffff_ffff != PERF_RECORD_SWITCH {
+            Place::Unknown
+        } else if record & SWITCH_OUT == 0 {
+            Place::In
+        } else if record & SWITCH_OUT_PREEMPT != 0 {
+            Place::Preempted
+        } else {
+            Place::Out
+        }
+    }
+
+    /// Bytes that the kernel has written so far.
+    fn written(&self) -> u64 {
+        self.word(DATA_HEAD).load(Ordering::Acquire)
+    }
+
+    fn word(&self, at: usize) -> &AtomicU64 {
+        debug_assert!(at < 2 * PAGE_BYTES / 8);
+        // SAFETY: `at` is less than the number of words of the two pages.
+        let word = unsafe { self.pages.add(at) };
+        // SAFETY: the pages stay mapped as long as `self` lives, and the kernel writes whole words.
+        unsafe { word.as_ref() }
+    }
+}
+
+impl Drop for Switches {
+    fn drop(&mut self) {
+        // SAFETY: these pages were mapped in `watch`, and nobody else knows them.
+        unsafe { libc::munmap(self.pages.as_ptr().cast(), 2 * PAGE_BYTES) };
+    }
+}
+
+/// Whether the kernel notes switches for us; asked of our own thread.
+pub fn notes_switches() -> bool {
+    Switches::watch(0).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn a_thread_rests_until_it_is_switched_in() {
+        if !notes_switches() {
+            slip_testkit::skip("switches of threads", "the kernel does not permit perf_event_open");
+            return;
+        }
+        let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let mut switches = Switches::watch(child.id()).unwrap();
+        let mut input = child.stdin.take().unwrap();
+        for _ in 0..1_000 {
+            let before = switches.written();
+            input.write_all(b"x").unwrap();
+            // It reads the byte and waits for the next one.
+            while switches.written() == before || switches.place() != Place::Out || !switches.is_resting() {
+                std::thread::yield_now();
+            }
+        }
+        assert!(switches.written() / RECORD_BYTES >= 2_000);
+        assert!(switches.written() > PAGE_BYTES as u64, "the ring has gone round");
+        drop(input);
+        child.wait().unwrap();
+        assert!(!switches.is_resting(), "it has run to its end");
+    }
+
+    #[test]
+    fn a_thread_that_is_switched_all_the_time_is_left_alone() {
+        if !notes_switches() {
+            slip_testkit::skip("too many switches", "the kernel does not permit perf_event_open");
+            return;
+        }
+        let mut switches = Switches::watch(0).unwrap();
+        let (ping, pong) = (std::sync::mpsc::channel(), std::sync::mpsc::channel());
+        let echo = std::thread::spawn(move || ping.1.iter().try_for_each(|()| pong.0.send(())));
+        while switches.written() / RECORD_BYTES <= 1_000 {
+            ping.0.send(()).unwrap();
+            pong.1.recv().unwrap();
+        }
+        assert!(!switches.are_too_many(WINDOW / 2), "the window is still open");
+        assert!(!switches.are_too_many(WINDOW / 2), "1,000 in a second");
+        while (switches.written() - switches.window_from) / RECORD_BYTES <= MAX_PER_SECOND {
+            ping.0.send(()).unwrap();
+            pong.1.recv().unwrap();
+        }
+        assert!(switches.are_too_many(WINDOW));
+        assert!(!switches.are_too_many(WINDOW), "a new window");
+        drop(ping.0);
+        echo.join().unwrap().unwrap();
+    }
+}
