@@ -4,6 +4,7 @@
 //! exception is [`Pause`], which exists for `--pause` alone. Knows no interpreter.
 
 mod chain;
+mod descriptors;
 mod discover;
 mod elf;
 mod image;

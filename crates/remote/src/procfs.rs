@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use crate::descriptors::are_scarce;
 use crate::switches::{Place, Switches};
 
 /// What `/proc/PID/stat` says about a process or thread.
@@ -199,9 +200,12 @@ impl ActivityReader {
     ///
     /// # Errors
     ///
-    /// If neither file can be opened: the thread is gone.
+    /// If neither file can be opened: the thread is gone, or we have too many files open (`EMFILE`).
     pub fn open(pid: u32, tid: u32) -> io::Result<Self> {
         let schedstat = File::open(format!("/proc/{pid}/task/{tid}/schedstat")).ok();
+        if schedstat.as_ref().is_some_and(are_scarce) {
+            return Err(io::Error::from_raw_os_error(libc::EMFILE));
+        }
         let reader = |file, kind| Self {
             file,
             kind,

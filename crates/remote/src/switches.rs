@@ -10,6 +10,8 @@ use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::descriptors::are_getting_scarce;
+
 /// `PERF_TYPE_SOFTWARE`, `PERF_COUNT_SW_DUMMY` and the bits `exclude_kernel` and `context_switch` of `perf_event_attr`
 /// (`include/uapi/linux/perf_event.h`).
 const PERF_TYPE_SOFTWARE: u32 = 1;
@@ -89,7 +91,7 @@ impl Switches {
     ///
     /// # Errors
     ///
-    /// If the kernel refuses, as in most containers, or has no such thread.
+    /// If the kernel refuses, as in most containers, or has no such thread; `EMFILE` if we have many files open.
     pub(crate) fn watch(tid: u32) -> io::Result<Self> {
         let attr = Attr {
             kind: PERF_TYPE_SOFTWARE,
@@ -106,6 +108,9 @@ impl Switches {
         let Ok(fd @ 0..) = libc::c_int::try_from(fd) else { return Err(io::Error::last_os_error()) };
         // SAFETY: the kernel has just made this descriptor, for nobody else.
         let event = unsafe { OwnedFd::from_raw_fd(fd) };
+        if are_getting_scarce(&event) {
+            return Err(io::Error::from_raw_os_error(libc::EMFILE));
+        }
         // A ring that we cannot write to is one that never fills up: the kernel overwrites what is old.
         // SAFETY: a new mapping, at a place that the kernel chooses.
         let pages = unsafe {

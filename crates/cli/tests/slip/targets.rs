@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::harness::{
-    BUSY, Recorder, Target, WAITING, collapsed, copy_program, frame_names, python, quality, quality_samples,
-    root_or_skip, run, wait_for,
+    BUSY, Ran, Recorder, Target, WAITING, collapsed, copy_program, frame_names, python, quality,
+    quality_samples, root_or_skip, run, slip, wait_for,
 };
 
 #[test]
@@ -30,6 +30,29 @@ fn a_busy_process_is_recorded_at_the_rate_asked_for() {
         number("ticks_taken"),
         "{quality}"
     );
+}
+
+#[test]
+fn more_threads_than_there_are_descriptors_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.slip");
+    let target = Target::python(
+        "
+import threading
+threading.stack_size(65_536)
+for _ in range(150):
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+print('ready', flush=True)
+input()
+",
+    );
+    let mut command = Command::new("prlimit");
+    command.arg("--nofile=200").arg(slip()).args(["record", "--pid", &target.pid(), "--duration", "1.5"]);
+    let ran = Ran::from(command.args(["--quiet", "--output"]).arg(&file).output().unwrap());
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let quality = quality(&file);
+    let number = |key: &str| quality[key].as_u64().unwrap_or_else(|| panic!("{key} in {quality}"));
+    assert!(number("samples") > 150 * number("ticks_taken") / 2, "{quality}");
 }
 
 #[test]
