@@ -157,8 +157,8 @@ outer()
 pub(crate) const WAITING: &str = "
 import sys
 def waiting():
-    sys.stdin.readline()
-print('ready', flush=True)
+    print('ready', flush=True); sys.stdin.readline()
+
 waiting()
 ";
 
