@@ -233,7 +233,7 @@ impl ActivityReader {
     /// Whether the thread has not run since the last call, which was at least `since` ago: nothing that it alone changes,
     /// such as its stack, can have changed since then. The first answer is always no.
     ///
-    /// Its [`Switches`] tell at once. Without them:
+    /// The notes of its switches tell at once. Without them:
     ///
     /// What it has run is added to its `schedstat` when it is switched out, and at every tick of the CPU that it runs on.
     /// So one that was blocked at the last call has not run if nothing was added; one that was running or ready has not
