@@ -113,7 +113,7 @@ fn machine() -> Vec<Line> {
         what: "who has run",
         state: match notes_switches {
             true => "perf_event_open: no system call for a thread that rests".to_owned(),
-            false => "/proc/PID/schedstat: a fifth more CPU of ours".to_owned(),
+            false => "/proc/PID/schedstat: a system call for each thread and look".to_owned(),
         },
         fix: (!notes_switches && forbids).then(|| "sudo sysctl kernel.perf_event_paranoid=2".to_owned()),
     });
