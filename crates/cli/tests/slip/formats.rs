@@ -74,8 +74,8 @@ fn a_dump_of_php_without_a_web_server_shows_the_script_alone() {
 fn terminal_escapes_of_a_target_are_shown_not_sent() {
     let text = "
 import sys
-code = compile('def hostile():\\n    sys.stdin.readline()\\nhostile()', '\\x1b]0;title\\x07evil\\x1b[31m.py', 'exec')
-print('ready', flush=True)
+ready = 'ready'
+code = compile('def hostile():\\n    print(ready, flush=True) or sys.stdin.readline()\\nhostile()', '\\x1b]0;title\\x07evil\\x1b[31m.py', 'exec')
 exec(code)
 ";
     let target = Target::python(text);
