@@ -11,7 +11,7 @@ const HEAP_BYTES: i32 = 64 << 20;
 /// Asks for huge pages for what is allocated from now on. Without support for them nothing changes.
 #[cfg(target_env = "gnu")]
 pub fn use_huge_pages() {
-    use std::ptr;
+    use std::{hint, ptr};
 
     const HUGE_PAGE_BYTES: usize = 2 << 20;
     let options = [
@@ -25,12 +25,12 @@ pub fn use_huge_pages() {
         // SAFETY: `mallopt` takes numbers, and may be called at any time.
         unsafe { libc::mallopt(option, value) };
     }
-    // It grows with the first block that does not fit.
-    drop(Vec::<u8>::with_capacity(HUGE_PAGE_BYTES));
     // SAFETY: asks where the heap ends, and moves nothing.
-    let end = unsafe { libc::sbrk(0) };
-    let first = end.addr().saturating_sub(HEAP_BYTES as usize).next_multiple_of(HUGE_PAGE_BYTES);
-    let len = end.addr().saturating_sub(first);
+    let heap_end = || unsafe { libc::sbrk(0) }.addr();
+    let first = heap_end().next_multiple_of(HUGE_PAGE_BYTES);
+    // It grows with the first block that does not fit. An optimiser that sees nobody use the block leaves it out.
+    drop(hint::black_box(Vec::<u8>::with_capacity(HUGE_PAGE_BYTES)));
+    let len = heap_end().saturating_sub(first);
     // SAFETY: this is advice about memory that the allocator has just got from the kernel: no content changes, and an
     // error leaves everything as it was.
     unsafe { libc::madvise(ptr::with_exposed_provenance_mut(first), len, libc::MADV_HUGEPAGE) };

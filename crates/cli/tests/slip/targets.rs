@@ -32,6 +32,31 @@ fn a_busy_process_is_recorded_at_the_rate_asked_for() {
     );
 }
 
+/// Only memory that the heap has at that moment can be asked for, and an optimiser may leave out what makes it grow.
+#[test]
+fn the_heap_of_a_recorder_may_have_huge_pages() {
+    if !Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
+        slip_testkit::skip("huge pages", "this kernel has none");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let target = Target::python(WAITING);
+    let recorder = Recorder::start(&folder.path().join("a.slip"), &["--pid", &target.pid()]);
+    // KiB of the parts of the heap with this advice; `VmFlags` is the last line of a part.
+    let advised = |smaps: &str| -> u64 {
+        let parts = smaps.split_inclusive("VmFlags:").zip(smaps.split("VmFlags:").skip(1));
+        let advised = parts.filter(|(part, flags)| {
+            part.contains("[heap]") && flags.lines().next().is_some_and(|flags| flags.contains(" hg"))
+        });
+        let size = |part: &str| part.split("\nSize:").nth(1)?.split_whitespace().next()?.parse::<u64>().ok();
+        advised.filter_map(|(part, _)| size(part)).sum()
+    };
+    wait_for("a large heap that may have huge pages", || {
+        let smaps = fs::read_to_string(format!("/proc/{}/smaps", recorder.id())).ok()?;
+        (advised(&smaps) > 32 << 10).then_some(())
+    });
+}
+
 #[test]
 fn more_threads_than_there_are_descriptors_for() {
     let folder = tempfile::tempdir().unwrap();
