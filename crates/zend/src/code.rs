@@ -4,10 +4,10 @@
 //! at the same address of two workers may differ, and is known for each worker by itself.
 //!
 //! Code in opcache's memory never changes, until opcache starts anew (`opcache_reset()`, or its memory is full) and puts
-//! other code in its place. It does so between two requests, when no worker runs code, and counts it before it begins
-//! (`accel_activate` in `ext/opcache/ZendAccelerator.c`). That count is copied with each stack.
+//! other code in its place. It does so between two requests, when no worker runs code of it, and counts it before it begins
+//! (`accel_activate` in `ext/opcache/ZendAccelerator.c`). That count is read once for each request, when it runs such code.
 
-use slip_remote::{Chain, Range, RemoteAddr, SharedObject, SharedRange};
+use slip_remote::{Range, RemoteAddr, SharedObject, SharedRange};
 
 use crate::calls::Calls;
 use crate::functions::Functions;
@@ -18,7 +18,6 @@ use crate::{frames, single_copy};
 #[derive(Debug, Default)]
 pub(crate) struct Buffers {
     pub(crate) copy: Box<single_copy::Buffers>,
-    pub(crate) chain: Box<Chain>,
     pub(crate) frames: Box<frames::Buffers>,
 }
 
@@ -69,16 +68,16 @@ impl CodeCache {
     }
 
     /// Notes how often the opcache of a process has started anew, and forgets what was known if that was since the last
-    /// time.
-    pub(crate) fn note_restarts(&mut self, owners: &Owners, restarts: Restarts) {
-        let Some((_, owner)) = owners.shared else { return };
+    /// time: true then.
+    pub(crate) fn note_restarts(&mut self, owners: &Owners, restarts: Restarts) -> bool {
+        let Some((_, owner)) = owners.shared else { return false };
         let cache = self.caches.iter_mut().find(|cache| cache.1 == owner);
-        if let Some(cache) = cache.filter(|cache| cache.2 != restarts) {
-            cache.2 = restarts;
-            self.functions.clear();
-            self.calls.clear();
-            self.paths.clear();
-        }
+        let Some(cache) = cache.filter(|cache| cache.2 != restarts) else { return false };
+        cache.2 = restarts;
+        self.functions.clear();
+        self.calls.clear();
+        self.paths.clear();
+        true
     }
 
     /// Forgets a process that has ended.

@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use slip_model::{Frame, FrameKind, Interner, StackId, StringId};
-use slip_remote::{Chain, FrameLayout, Memory, ReadError, RemoteAddr, read_u64};
+use slip_remote::{FrameLayout, Memory, ReadError, RemoteAddr, read_u64};
 
 use crate::bytes::{Batch, ByAddr, addr_at, u8_at, u32_at};
 use crate::code::{CodeAddr, CodeCache, Owners};
@@ -116,6 +116,8 @@ pub(crate) struct Frames {
 #[derive(Debug, Default)]
 pub(crate) struct Buffers {
     batch: Batch,
+    /// Addresses of the frames of the chain.
+    pub(crate) addrs: Vec<RemoteAddr>,
     raw: Vec<Raw>,
     wanted: Vec<Wanted>,
     keys: Vec<PathKey>,
@@ -168,7 +170,50 @@ impl Frames {
         }
     }
 
-    /// Names the frames of `chain`. `None` if what was read beyond the chain no longer belongs to it.
+    /// Takes the frames of a chain, from the innermost one outwards, and replaces placeholders. `None` if a generator has
+    /// moved on or what was copied is no frame; else whether frames were left out.
+    pub(crate) fn collect<'a, M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        chain: impl Iterator<Item = (RemoteAddr, &'a [u8])>,
+    ) -> Result<Option<bool>, ReadError> {
+        self.buffers.raw.clear();
+        self.buffers.addrs.clear();
+        let mut seen = Vec::new();
+        let mut were_read = false;
+        for (addr, bytes) in chain {
+            if self.buffers.raw.len() >= MAX_FRAMES {
+                return Ok(Some(true));
+            }
+            self.buffers.addrs.push(addr);
+            let raw = self.raw(addr, bytes, true);
+            if !raw.func.addr.is_null() {
+                self.buffers.raw.push(raw);
+                continue;
+            }
+            // No other frame lacks a function: this is not one any more.
+            let Some(leaf) = self.waiting_generator(addr, bytes) else { return Ok(None) };
+            if !were_read {
+                self.read_delegations(memory)?;
+                were_read = true;
+            }
+            let inner = self.buffers.raw.last().map(|raw| raw.addr);
+            if !self.push_delegation(memory, leaf, inner, &mut seen)? {
+                return Ok(None);
+            }
+        }
+        self.delegations = seen;
+        Ok(Some(false))
+    }
+
+    /// Whether any frame runs code in memory that processes share.
+    pub(crate) fn share_code(&self) -> bool {
+        let shared = |place| self.owners.is_shared(place);
+        self.buffers.raw.iter().any(|raw| shared(raw.func) || shared(self.owners.place(raw.opline)))
+    }
+
+    /// Names the frames that were [collected](Frames::collect). `None` if what was read beyond the chain no longer belongs to
+    /// it.
     ///
     /// # Errors
     ///
@@ -178,13 +223,10 @@ impl Frames {
         memory: &M,
         interner: &mut Interner,
         code: &mut CodeCache,
-        chain: &Chain,
+        truncated: bool,
         executor: Executor,
         seen: &Seen,
     ) -> Result<Option<Stack>, ReadError> {
-        let texts = *self.texts.get_or_insert_with(|| Texts::new(interner));
-        let Some(truncated) = self.collect(memory, chain)? else { return Ok(None) };
-        let truncated = truncated || chain.truncated;
         // The real outermost frame was called by the engine; before a call the link to the caller is null.
         if !truncated && self.buffers.raw.last().is_some_and(|outermost| !outermost.top) {
             return Ok(None);
@@ -194,6 +236,7 @@ impl Frames {
         let (known, mut node) = if is_plain { self.known_frames(&code.paths) } else { (0, Node::root()) };
         let unknown = self.buffers.raw.len() - known;
         if unknown > 0 {
+            let texts = *self.texts.get_or_insert_with(|| Texts::new(interner));
             let moment = Moment {
                 offsets: self.offsets,
                 owners: Arc::clone(&self.owners),
@@ -294,38 +337,6 @@ impl Frames {
         }
     }
 
-    /// The frames of the chain, placeholders replaced. `None` if a generator has moved on or what was copied is no frame;
-    /// else whether frames were left out.
-    fn collect<M: Memory + ?Sized>(&mut self, memory: &M, chain: &Chain) -> Result<Option<bool>, ReadError> {
-        self.buffers.raw.clear();
-        self.predicted.clear();
-        let mut seen = Vec::new();
-        let mut prefetched = false;
-        for (addr, bytes) in chain.addrs.iter().zip(chain.bytes.chunks(frame_len(self.offsets))) {
-            if self.buffers.raw.len() >= MAX_FRAMES {
-                return Ok(Some(true));
-            }
-            let raw = self.raw(*addr, bytes, true);
-            match self.waiting_generator(*addr, bytes) {
-                // No other frame lacks a function: this is not one any more.
-                None if raw.func.addr.is_null() => return Ok(None),
-                None => self.buffers.raw.push(raw),
-                Some(leaf) => {
-                    if !prefetched {
-                        self.prefetch(memory)?;
-                        prefetched = true;
-                    }
-                    let inner = self.buffers.raw.last().map(|raw| raw.addr);
-                    if !self.push_delegation(memory, leaf, inner, &mut seen)? {
-                        return Ok(None);
-                    }
-                }
-            }
-        }
-        self.delegations = seen;
-        Ok(Some(false))
-    }
-
     fn raw(&self, addr: RemoteAddr, bytes: &[u8], linked: bool) -> Raw {
         let table = &self.offsets.execute_data;
         Raw {
@@ -414,7 +425,7 @@ impl Frames {
     }
 
     /// Reads the generators of the last sample.
-    fn prefetch<M: Memory + ?Sized>(&mut self, memory: &M) -> Result<(), ReadError> {
+    fn read_delegations<M: Memory + ?Sized>(&mut self, memory: &M) -> Result<(), ReadError> {
         let table = &self.offsets.generator;
         let from = table.execute_data.min(table.node_parent);
         let node_len = table.execute_data.max(table.node_parent) + 8 - from;

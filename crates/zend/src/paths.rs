@@ -92,8 +92,8 @@ pub(crate) struct Paths {
 #[derive(Debug, Default)]
 pub(crate) struct LastPrivate {
     frames: Vec<(CodeAddr, RemoteAddr, Code)>,
-    /// How many of them the stack at hand has as well.
-    same: usize,
+    /// How many the stack at hand has had so far.
+    at: usize,
     generation: u64,
 }
 
@@ -108,7 +108,7 @@ struct Code {
 impl LastPrivate {
     /// Begins a stack.
     pub(crate) fn begin(&mut self, paths: &Paths) {
-        self.same = 0;
+        self.at = 0;
         if self.generation != paths.generation {
             self.frames.clear();
             self.generation = paths.generation;
@@ -117,19 +117,22 @@ impl LastPrivate {
 
     /// What stands for the next private function of the stack.
     fn next(&mut self, paths: &Paths, look: &Look) -> Option<Code> {
-        if let Some((func, opline, code)) = self.frames.get(self.same) {
-            if *func == look.func && (*opline == look.opline || !code.has_code) {
-                self.same += 1;
-                return Some(*code);
-            }
-            self.frames.truncate(self.same);
+        let known = self.frames.get_mut(self.at);
+        self.at += 1;
+        if let Some((func, opline, code)) = &known
+            && *func == look.func
+            && (*opline == look.opline || !code.has_code)
+        {
+            return Some(*code);
         }
         let internal = paths.internal.get(&look.func).map(|number| (*number, false));
         let (number, has_code) =
             internal.or_else(|| Some((*paths.private.get(&(look.func, look.opline))?, true)))?;
         let code = Code { number: number.0, owner: Owner::default(), has_code };
-        self.frames.push((look.func, look.opline, code));
-        self.same += 1;
+        match known {
+            Some(known) => *known = (look.func, look.opline, code),
+            None => self.frames.push((look.func, look.opline, code)),
+        }
         Some(code)
     }
 }

@@ -9,13 +9,13 @@ use slip_remote::{
     SharedRange, Symbols,
 };
 
-use crate::bytes::{addr_at, u32_at};
+use crate::bytes::{addr_at, u32_at, u64_at};
 use crate::code::{Buffers, CodeCache, Owners};
 use crate::detect::{AttachError, Version, detect};
 use crate::frames::{Executor, Frames, Seen, Stack, layout};
 use crate::functions::Proof;
 use crate::offsets::{self, ANY, OPCACHE, Offsets, Opcache};
-use crate::request::{Globals, Places, Sapi, Tracker};
+use crate::request::{Globals, GlobalsBytes, Places, RESTARTS_BYTES, Sapi, Tracker};
 use crate::single_copy::{Found, SingleCopy};
 
 /// Instructions that call a function or run a file, the same numbers in all versions since 7.3 (`zend_vm_opcodes.h`):
@@ -105,6 +105,8 @@ pub struct Engine {
     /// Where it can be seen whether the request goes on, and what was there when texts had been read.
     ranges: Vec<Range>,
     globals_now: Vec<u8>,
+    /// The request that runs code of an opcache which has not started anew since its code was read; 0 for none.
+    known_in: u64,
     /// The stack segment that did not lead to the heap, so that it is not asked again.
     heapless: RemoteAddr,
 }
@@ -112,7 +114,10 @@ pub struct Engine {
 /// A stack, and what was copied with it.
 struct Copied {
     outcome: Outcome,
-    globals: Globals,
+    /// `None` if they could not be read either.
+    globals: Option<Globals>,
+    /// Frames run.
+    running: bool,
     stack: Stack,
     /// When copying began.
     at: Instant,
@@ -131,13 +136,7 @@ impl Anchor for GlobalsAnchor {
     }
 
     fn decode(&mut self, bytes: &[u8]) -> Option<Head> {
-        let table = &self.offsets.executor_globals;
-        let current = self.places.executor_pointer(bytes, table.current_execute_data);
-        let start = self.places.executor_pointer(bytes, table.vm_stack);
-        let end = self.places.executor_pointer(bytes, table.vm_stack_end);
-        // The frames of generators lie elsewhere.
-        let limit = if (start..end).contains(&current) { end } else { RemoteAddr::NULL };
-        Some(Head { current, limit })
+        Some(self.places.head(&self.places.bytes(bytes)))
     }
 
     /// A frame that has called user code stands at the instruction that calls, which is stored before the call and
@@ -207,6 +206,7 @@ impl Engine {
             tracker: Tracker::new(sapi),
             ranges: Vec::new(),
             globals_now: Vec::new(),
+            known_in: 0,
             heapless: RemoteAddr::NULL,
             version,
         };
@@ -216,8 +216,15 @@ impl Engine {
         if target.read_ranges(&ranges, &mut bytes)? < ranges.len() {
             return Err(AttachError::NotReady);
         }
-        let globals = engine.anchor.places.globals(&bytes);
+        let places = &engine.anchor.places;
+        let globals = places.globals(&places.bytes(&bytes));
         engine.look_for_heap(target, &globals)?;
+        if !restarts.is_null() {
+            let mut bytes = [0; RESTARTS_BYTES];
+            target.read(restarts, &mut bytes)?;
+            code.note_restarts(&engine.owners, [0, 8, 16].map(|at| u64_at(&bytes, at)));
+        }
+        engine.expect_anchor();
         Ok(engine)
     }
 
@@ -269,7 +276,6 @@ impl Engine {
 
     fn swap_buffers(&mut self, buffers: &mut Buffers) {
         std::mem::swap(&mut self.single.buffers, &mut buffers.copy);
-        std::mem::swap(&mut self.chain, &mut buffers.chain);
         std::mem::swap(&mut self.frames.buffers, &mut buffers.frames);
     }
 
@@ -283,36 +289,36 @@ impl Engine {
     ) -> Result<(), ReadError> {
         *out = PhpReading::default();
         out.stack.thread_key = self.anchor.places.executor_globals.0;
-        let Copied { outcome, globals, stack, at } = self.copy_stack(memory, interner, code)?;
-        let proof = self.anchor.places.proof(self.sapi, &globals);
-        out.phase = if outcome == Outcome::Torn || !self.chain.addrs.is_empty() {
-            Phase::Code
-        } else {
-            Phase::Engine
-        };
+        let Copied { outcome, globals, running, stack, at } = self.copy_stack(memory, interner, code)?;
+        out.phase = if outcome == Outcome::Torn || running { Phase::Code } else { Phase::Engine };
         out.stack.stack = stack.id;
         out.stack.truncated = stack.truncated;
         out.stack.outcome = outcome;
-        if self.chain.anchor.is_empty() {
-            return Ok(());
-        }
+        let Some(globals) = globals else { return Ok(()) };
+        let proof = self.anchor.places.proof(self.sapi, &globals);
         self.ranges.clear();
         self.anchor.places.later_ranges(proof, &globals, &mut self.ranges);
         let (keep_query, after) = (options.keep_query, &self.ranges);
         out.request =
             self.tracker.update(memory, interner, &globals, proof, keep_query, stack.script, after)?;
-        if out.request.is_none() {
+        if let Some(request) = &out.request {
+            let key = request.key;
+            let is_new = self.known_in != key && self.frames.share_code();
+            if (is_new || self.tracker.has_read() || proof.value.is_none())
+                && !(self.is_still_in(memory, code, &globals, proof)?
+                    && (proof.value.is_some() || at.elapsed() < MAX_UNPROVEN))
+            {
+                // What was read after the frames, names or facts, may belong to the next request.
+                self.tracker.take_back();
+                out.stack.outcome = Outcome::Torn;
+                out.stack.stack = StackId::default();
+                out.stack.truncated = false;
+                out.request = None;
+            } else if is_new {
+                self.known_in = key;
+            }
+        } else {
             out.phase = Phase::Idle;
-        } else if (self.tracker.has_read() || proof.value.is_none())
-            && !(self.is_still_in(memory, &globals, proof)?
-                && (proof.value.is_some() || at.elapsed() < MAX_UNPROVEN))
-        {
-            // What was read after the frames, names or facts, may belong to the next request.
-            self.tracker.take_back();
-            out.stack.outcome = Outcome::Torn;
-            out.stack.stack = StackId::default();
-            out.stack.truncated = false;
-            out.request = None;
         }
         if self.anchor.places.heap.is_null() {
             self.look_for_heap(memory, &globals)?;
@@ -330,28 +336,38 @@ impl Engine {
         interner: &mut Interner,
         code: &mut CodeCache,
     ) -> Result<Copied, ReadError> {
-        let field = self.offsets.executor_globals.current_execute_data as u64;
-        let current = self.anchor.places.executor_globals.offset(field);
         let mut outcome = Outcome::Clean;
         for _ in 0..MAX_COPIES {
             let at = Instant::now();
-            if !self.single.take(memory, &mut self.anchor, current)? {
+            if !self.single.take(memory)? {
                 break;
             }
+            let [proof, executor, sapi, heap] = [0, 1, 2, 3].map(|number| self.single.part(number));
+            let bytes = GlobalsBytes { proof, executor, sapi, heap };
+            let places = &self.anchor.places;
+            let (globals, head) = (places.globals(&bytes), places.head(&bytes));
+            let is_of_one_request = places.is_of_one_request(&bytes, &globals);
+            self.single.note_head(head);
             let mut lacks = None;
             let mut unproven = false;
             for after in [false, true] {
                 if after && !self.single.has_changed() {
                     break;
                 }
-                match self.single.follow(after, &self.layout, &mut self.chain) {
-                    Found::Elsewhere(frame) => lacks = Some(frame),
-                    Found::Unproven => unproven = true,
-                    Found::Chain => {
-                        if let Some((globals, stack)) = self.name_frames(memory, interner, code)? {
-                            return Ok(Copied { outcome, globals, stack, at });
+                let mut walk = self.single.frames(after, &self.layout);
+                let collected = self.frames.collect(memory, &mut walk)?;
+                walk.by_ref().for_each(drop);
+                match (walk.found(), collected) {
+                    (Found::Elsewhere(frame), _) => lacks = Some(frame),
+                    (Found::Unproven, _) => unproven = true,
+                    (Found::Chain, Some(truncated)) if is_of_one_request => {
+                        let moment = (&globals, head.limit);
+                        if let Some(stack) = self.name_frames(memory, interner, code, moment, truncated)? {
+                            let running = !self.frames.buffers.addrs.is_empty();
+                            return Ok(Copied { outcome, globals: Some(globals), running, stack, at });
                         }
                     }
+                    (Found::Chain, _) => {}
                 }
             }
             match lacks {
@@ -367,64 +383,70 @@ impl Engine {
             // Request memory that is not what we took it for is looked for anew.
             Err(ReadError::Unmapped { .. }) if !self.anchor.places.heap.is_null() => {
                 self.anchor.places.heap = RemoteAddr::NULL;
+                self.expect_anchor();
                 self.reader.read(memory, &mut self.anchor, &mut self.chain)?
             }
             other => other?,
         };
-        if outcome != Outcome::Torn
-            && let Some((globals, stack)) = self.name_frames(memory, interner, code)?
-        {
-            return Ok(Copied { outcome, globals, stack, at });
+        let places = &self.anchor.places;
+        let bytes = places.bytes(&self.chain.anchor);
+        let (globals, head) = (places.globals(&bytes), places.head(&bytes));
+        let mut copied =
+            Copied { outcome, globals: Some(globals), running: true, stack: Stack::default(), at };
+        if outcome != Outcome::Torn && places.is_of_one_request(&bytes, &globals) {
+            let frames = self.chain.bytes.chunks(self.layout.len);
+            let collected = self.frames.collect(memory, self.chain.addrs.iter().copied().zip(frames))?;
+            if let Some(truncated) = collected {
+                let truncated = truncated || self.chain.truncated;
+                let moment = (&globals, head.limit);
+                if let Some(stack) = self.name_frames(memory, interner, code, moment, truncated)? {
+                    let running = !self.frames.buffers.addrs.is_empty();
+                    return Ok(Copied { running, stack, ..copied });
+                }
+            }
         }
-        let globals = self.anchor.places.globals(&self.chain.anchor);
-        Ok(Copied { outcome: Outcome::Torn, globals, stack: Stack::default(), at })
+        if self.chain.anchor.is_empty() {
+            copied.globals = None;
+        }
+        Ok(Copied { outcome: Outcome::Torn, ..copied })
     }
 
-    /// Names the frames of the chain that was copied last. `None` if they do not belong together.
+    /// Names the frames that were collected last, of the moment when the globals were these. `None` if they do not belong
+    /// together.
     fn name_frames<M: Memory + ?Sized>(
         &mut self,
         memory: &M,
         interner: &mut Interner,
         code: &mut CodeCache,
-    ) -> Result<Option<(Globals, Stack)>, ReadError> {
+        (globals, limit): (&Globals, RemoteAddr),
+        truncated: bool,
+    ) -> Result<Option<Stack>, ReadError> {
+        if self.frames.buffers.addrs.is_empty() {
+            return Ok(Some(Stack::default()));
+        }
         let places = &self.anchor.places;
-        let globals = places.globals(&self.chain.anchor);
-        if !places.is_of_one_request(&self.chain.anchor, &globals) {
-            return Ok(None);
-        }
-        if self.chain.addrs.is_empty() {
-            return Ok(Some((globals, Stack::default())));
-        }
-        if let Some(restarts) = globals.restarts {
-            code.note_restarts(&self.owners, restarts);
-        }
-        let proof = places.proof(self.sapi, &globals);
-        let seen = Seen { proof, heap: places.heap };
+        let seen = Seen { proof: places.proof(self.sapi, globals), heap: places.heap };
         let table = &self.offsets.executor_globals;
         let executor = Executor {
             current_execute_data: places.executor_globals.offset(table.current_execute_data as u64),
             exception_op: places.executor_globals.offset(table.exception_op as u64),
             opline_before: globals.opline_before_exception,
         };
-        let Some(stack) = self.frames.build(memory, interner, code, &self.chain, executor, &seen)? else {
-            return Ok(None);
-        };
-        if let Some(head) = self.anchor.decode(&self.chain.anchor) {
-            self.single.predict(&self.chain, &self.layout, head.limit);
+        let stack = self.frames.build(memory, interner, code, truncated, executor, &seen)?;
+        if stack.is_some() {
+            self.single.predict(&self.frames.buffers.addrs, &self.layout, limit);
         }
-        Ok(Some((globals, stack)))
+        Ok(stack)
     }
 
-    /// Whether the request whose globals were copied goes on.
+    /// Whether the request whose globals were copied goes on, and runs the code that is known.
     fn is_still_in<M: Memory + ?Sized>(
         &mut self,
         memory: &M,
+        code: &mut CodeCache,
         globals: &Globals,
         proof: Proof,
     ) -> Result<bool, ReadError> {
-        if self.sapi.one_script {
-            return Ok(true);
-        }
         let mut bytes = std::mem::take(&mut self.globals_now);
         bytes.clear();
         bytes.extend_from_slice(self.tracker.after());
@@ -434,9 +456,20 @@ impl Engine {
                 return Ok(false);
             }
         }
-        let goes_on = self.anchor.places.goes_on(&bytes, proof, globals, self.sapi);
+        let (restarts, rest) = self.anchor.places.later_restarts(&bytes);
+        let goes_on = self.sapi.one_script || self.anchor.places.goes_on(rest, proof, globals, self.sapi);
+        let has_restarted = restarts.is_some_and(|restarts| code.note_restarts(&self.owners, restarts));
         self.globals_now = bytes;
-        Ok(goes_on)
+        Ok(goes_on && !has_restarted)
+    }
+
+    /// Has the copies hold what [`Places::ranges`] asks for.
+    fn expect_anchor(&mut self) {
+        let field = self.offsets.executor_globals.current_execute_data as u64;
+        let current = self.anchor.places.executor_globals.offset(field);
+        self.ranges.clear();
+        self.anchor.places.ranges(&mut self.ranges);
+        self.single.expect_anchor(&self.ranges, current);
     }
 
     /// Finds request memory, once there is some.
@@ -445,6 +478,7 @@ impl Engine {
             return Ok(());
         }
         self.anchor.places.heap = self.anchor.places.find_heap(memory, globals.vm_stack)?;
+        self.expect_anchor();
         self.heapless = if self.anchor.places.heap.is_null() { globals.vm_stack } else { RemoteAddr::NULL };
         Ok(())
     }

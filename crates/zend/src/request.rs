@@ -13,7 +13,7 @@
 use std::borrow::Cow;
 
 use slip_model::{Interner, RequestFacts, StringId};
-use slip_remote::{Memory, Range, ReadError, RemoteAddr, read_u64};
+use slip_remote::{Head, Memory, Range, ReadError, RemoteAddr, read_u64};
 
 use crate::bytes::{Batch, addr_at, u8_at, u32_at, u64_at};
 use crate::code::Restarts;
@@ -22,7 +22,7 @@ use crate::offsets::{FCGI, MmHeap, Offsets};
 use crate::strings::{MAX_PATH_BYTES, c_string, text};
 
 /// Length of [`Restarts`].
-const RESTARTS_BYTES: usize = 24;
+pub(crate) const RESTARTS_BYTES: usize = 24;
 
 /// Length of what proves the request.
 const PROOF_BYTES: usize = 8;
@@ -42,6 +42,9 @@ const SCRIPT_BYTES: usize = 256;
 /// How far before the place of a variable's name in the last request it and its value are looked for, and how much is read.
 const STRINGS_BEFORE: u64 = 256;
 const STRINGS_BYTES: usize = 1_024;
+
+/// What lies closer to the begin of FastCGI's request is read together with it. Less than a page.
+const MAX_BUCKET_GAP_BYTES: usize = 2_048;
 
 /// The variable that holds the URI as the client sent it.
 const REQUEST_URI: &[u8] = b"REQUEST_URI";
@@ -84,7 +87,17 @@ pub(crate) struct Globals {
     /// Seconds since 1970 as a `double`, by its bits; 0 if it has not been noted.
     request_time: u64,
     heap: Option<Heap>,
-    pub(crate) restarts: Option<Restarts>,
+}
+
+/// The bytes that [`Globals`] are made of.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct GlobalsBytes<'a> {
+    /// What proves the request, as it was before all else.
+    pub(crate) proof: &'a [u8],
+    pub(crate) executor: &'a [u8],
+    pub(crate) sapi: &'a [u8],
+    /// Empty if the heap is not known.
+    pub(crate) heap: &'a [u8],
 }
 
 /// Request memory.
@@ -119,9 +132,9 @@ impl Places {
         Self { offsets, mm, executor_globals, sapi_globals, restarts, heap: RemoteAddr::NULL }
     }
 
-    /// Ranges of the executor's globals, of the server interface's, of the heap if it is known, and of opcache's count of
-    /// restarts; before them what proves the request, which is among them once more. We may lose the CPU between two
-    /// ranges for long enough that the next request is copied from then on.
+    /// Ranges of the executor's globals, of the server interface's, and of the heap if it is known; before them what proves
+    /// the request, which is among them once more. We may lose the CPU between two ranges for long enough that the next
+    /// request is copied from then on.
     pub(crate) fn ranges(&self, out: &mut Vec<Range>) {
         let (start, end) = self.executor_span();
         out.push(Range::new(self.proof_place(), PROOF_BYTES));
@@ -130,13 +143,14 @@ impl Places {
         if !self.heap.is_null() {
             out.push(Range::new(self.heap.offset(self.mm.size as u64), self.heap_len()));
         }
+    }
+
+    /// Ranges that tell later whether the request in which `globals` were copied goes on, as few as are needed; before them
+    /// opcache's count of restarts.
+    pub(crate) fn later_ranges(&self, proof: Proof, globals: &Globals, out: &mut Vec<Range>) {
         if !self.restarts.is_null() {
             out.push(Range::new(self.restarts, RESTARTS_BYTES));
         }
-    }
-
-    /// Ranges that tell later whether the request in which `globals` were copied goes on: as few as are needed.
-    pub(crate) fn later_ranges(&self, proof: Proof, globals: &Globals, out: &mut Vec<Range>) {
         if proof.value.is_some() && globals.sapi_started {
             out.push(Range::new(self.sapi_globals, self.sapi_len()));
             // Last, so that what was read before it is of the same request.
@@ -146,10 +160,20 @@ impl Places {
         }
     }
 
-    /// Whether the request goes on, by the bytes of [`Places::later_ranges`].
+    /// How often opcache has started anew, and the rest of the bytes of [`Places::later_ranges`].
+    pub(crate) fn later_restarts<'a>(&self, bytes: &'a [u8]) -> (Option<Restarts>, &'a [u8]) {
+        match bytes.split_at_checked(RESTARTS_BYTES) {
+            Some((restarts, rest)) if !self.restarts.is_null() => {
+                (Some([0, 8, 16].map(|at| u64_at(restarts, at))), rest)
+            }
+            _ => (None, bytes),
+        }
+    }
+
+    /// Whether the request goes on, by the rest of these bytes.
     pub(crate) fn goes_on(&self, bytes: &[u8], proof: Proof, globals: &Globals, sapi: Sapi) -> bool {
         if proof.value.is_none() || !globals.sapi_started {
-            return self.globals(bytes).continues(globals, sapi);
+            return self.globals(&self.bytes(bytes)).continues(globals, sapi);
         }
         let table = &self.offsets.sapi_globals;
         let forgets_path =
@@ -182,18 +206,34 @@ impl Places {
     }
 
     /// A pointer among the executor's globals.
-    pub(crate) fn executor_pointer(&self, bytes: &[u8], field: usize) -> RemoteAddr {
-        addr_at(bytes, PROOF_BYTES + field - self.executor_span().0)
+    fn executor_pointer(&self, executor: &[u8], field: usize) -> RemoteAddr {
+        addr_at(executor, field - self.executor_span().0)
     }
 
-    /// Takes the copy apart.
-    pub(crate) fn globals(&self, bytes: &[u8]) -> Globals {
-        let (eg, sg) = (&self.offsets.executor_globals, &self.offsets.sapi_globals);
+    /// Takes apart what was copied of [`Places::ranges`], one after the other.
+    pub(crate) fn bytes<'a>(&self, bytes: &'a [u8]) -> GlobalsBytes<'a> {
         let (start, end) = self.executor_span();
-        let (executor, rest) = bytes.split_at_checked(PROOF_BYTES + end - start).unwrap_or_default();
-        let (sapi, rest) = rest.split_at_checked(self.sapi_len()).unwrap_or_default();
-        let heap_len = if self.heap.is_null() { 0 } else { self.heap_len() };
-        let (heap, restarts) = rest.split_at_checked(heap_len).unwrap_or_default();
+        let (proof, rest) = bytes.split_at_checked(PROOF_BYTES).unwrap_or_default();
+        let (executor, rest) = rest.split_at_checked(end - start).unwrap_or_default();
+        let (sapi, heap) = rest.split_at_checked(self.sapi_len()).unwrap_or_default();
+        GlobalsBytes { proof, executor, sapi, heap }
+    }
+
+    /// The innermost frame.
+    pub(crate) fn head(&self, bytes: &GlobalsBytes<'_>) -> Head {
+        let table = &self.offsets.executor_globals;
+        let current = self.executor_pointer(bytes.executor, table.current_execute_data);
+        let start = self.executor_pointer(bytes.executor, table.vm_stack);
+        let end = self.executor_pointer(bytes.executor, table.vm_stack_end);
+        // The frames of generators lie elsewhere.
+        let limit = if (start..end).contains(&current) { end } else { RemoteAddr::NULL };
+        Head { current, limit }
+    }
+
+    /// What was copied.
+    pub(crate) fn globals(&self, bytes: &GlobalsBytes<'_>) -> Globals {
+        let (eg, sg) = (&self.offsets.executor_globals, &self.offsets.sapi_globals);
+        let GlobalsBytes { executor, sapi, heap, .. } = *bytes;
         let heap = (!heap.is_empty()).then(|| Heap {
             size: u64_at(heap, 0),
             peak: u64_at(heap, self.mm.peak - self.mm.size),
@@ -203,7 +243,7 @@ impl Places {
             running: !self.executor_pointer(executor, eg.current_execute_data).is_null(),
             vm_stack: self.executor_pointer(executor, eg.vm_stack),
             opline_before_exception: self.executor_pointer(executor, eg.opline_before_exception),
-            included_files: u32_at(executor, PROOF_BYTES),
+            included_files: u32_at(executor, 0),
             server_context: addr_at(sapi, sg.server_context),
             request_method: addr_at(sapi, sg.request_method),
             query_string: addr_at(sapi, sg.query_string),
@@ -212,14 +252,13 @@ impl Places {
             sapi_started: u8_at(sapi, sg.sapi_started) != 0,
             request_time: u64_at(sapi, sg.global_request_time),
             heap,
-            restarts: (restarts.len() == RESTARTS_BYTES).then(|| [0, 8, 16].map(|at| u64_at(restarts, at))),
         }
     }
 
     /// Whether all of a copy was made during one request, as far as that can be told.
-    pub(crate) fn is_of_one_request(&self, bytes: &[u8], globals: &Globals) -> bool {
-        let first = u64_at(bytes, 0);
-        first == globals.heap.and_then(|heap| heap.shadow_key).unwrap_or(globals.request_time)
+    pub(crate) fn is_of_one_request(&self, bytes: &GlobalsBytes<'_>, globals: &Globals) -> bool {
+        u64_at(bytes.proof, 0)
+            == globals.heap.and_then(|heap| heap.shadow_key).unwrap_or(globals.request_time)
     }
 
     /// What shows that a later read still belongs to the same request.
@@ -312,12 +351,32 @@ pub(crate) struct Tracker {
     /// Facts and sources before texts were read anew, until it is clear that those are of the same request.
     before: (RequestFacts, Sources),
     has_before: bool,
-    /// Where the client's URI was in the last request.
+    /// Where the client's URI was in the last request, and what its method and script were.
     clients: Option<VariablePlace>,
+    method: LastText,
+    script: LastText,
     /// What was read behind the texts; empty if nothing was, or if texts were read after it.
     after: Vec<u8>,
     has_read: bool,
     batch: Batch,
+}
+
+/// A text that is mostly the same in the next request, and its number.
+#[derive(Debug, Default)]
+struct LastText {
+    bytes: Vec<u8>,
+    number: StringId,
+}
+
+impl LastText {
+    fn number(&mut self, interner: &mut Interner, bytes: &[u8], limit: usize) -> StringId {
+        if self.bytes != bytes {
+            self.number = interner.string(&text(bytes, limit));
+            self.bytes.clear();
+            self.bytes.extend_from_slice(bytes);
+        }
+        self.number
+    }
 }
 
 /// Where the texts of the facts came from.
@@ -361,6 +420,8 @@ impl Tracker {
             before: (RequestFacts::default(), Sources::default()),
             has_before: false,
             clients: None,
+            method: LastText::default(),
+            script: LastText::default(),
             after: Vec::new(),
             has_read: false,
             batch: Batch::default(),
@@ -514,10 +575,10 @@ impl Tracker {
         self.sources.clear();
         self.sources.uri_is_clients = uri_is_clients;
         if let Some(method) = self.source(memory, texts.method, MAX_METHOD_BYTES)? {
-            self.facts.method = interner.string(&text(&method, MAX_METHOD_BYTES));
+            self.facts.method = self.method.number(interner, &method, MAX_METHOD_BYTES);
         }
         if let Some(script) = self.source(memory, texts.script, MAX_PATH_BYTES)? {
-            self.facts.script = interner.string(&text(&script, MAX_PATH_BYTES));
+            self.facts.script = self.script.number(interner, &script, MAX_PATH_BYTES);
         }
         self.clients = texts.clients.as_ref().map(|clients| clients.place);
         if let Some(clients) = texts.clients
@@ -644,11 +705,13 @@ struct Asked {
     head_at: u64,
     head: usize,
     expected: VariablePlace,
-    bucket: usize,
+    /// Part of the batch, and where in it.
+    bucket: (usize, usize),
     /// Name and value of the variable, and what lies around them.
     strings_at: RemoteAddr,
     strings: usize,
-    method: usize,
+    /// `None` if it lies among the strings.
+    method: Option<usize>,
     script: usize,
     /// What was asked for in the end.
     after: std::ops::Range<usize>,
@@ -668,18 +731,31 @@ impl Asked {
         let within = |addr: RemoteAddr, at: u64| if addr.is_null() { addr } else { addr.offset(at) };
         let head_at = FCGI.has_env.min(uri_slot());
         let head_len = usize::try_from(FCGI.has_env.max(uri_slot()) + 8 - head_at).unwrap_or(0);
+        let head_addr = within(request, head_at);
+        // The first variables lie behind the request, and less than a page between two places is mapped if they are.
+        let bucket_at = expected.bucket.0.checked_sub(head_addr.0).and_then(|at| usize::try_from(at).ok());
+        let bucket_at = bucket_at.filter(|at| (head_len..MAX_BUCKET_GAP_BYTES).contains(at));
         // Name and value follow each other, and move with the lengths of those before.
         let strings_at = RemoteAddr(expected.name.0.saturating_sub(STRINGS_BEFORE));
+        let strings = Range::new(strings_at, STRINGS_BYTES);
         let to_end = |addr, len| (addr, to_page_end(addr, len));
         let mut push = |(addr, len)| batch.push(addr, len);
+        let (head, bucket) = match bucket_at {
+            Some(at) => {
+                let both = push((head_addr, at + FCGI.bucket_len));
+                (both, (both, at))
+            }
+            None => (push((head_addr, head_len)), (push((expected.bucket, FCGI.bucket_len)), 0)),
+        };
+        let is_among = strings.find(globals.request_method, MAX_METHOD_BYTES).is_some();
         Self {
             head_at,
-            head: push((within(request, head_at), head_len)),
+            head,
             expected,
-            bucket: push((expected.bucket, FCGI.bucket_len)),
+            bucket,
             strings_at,
             strings: push((strings_at, STRINGS_BYTES)),
-            method: push(to_end(globals.request_method, MAX_METHOD_BYTES)),
+            method: (!is_among).then(|| push(to_end(globals.request_method, MAX_METHOD_BYTES))),
             script: push(to_end(globals.path_translated, SCRIPT_BYTES)),
             after: push_all(batch, after),
         }
@@ -688,11 +764,11 @@ impl Asked {
     /// What was read.
     fn texts<'a>(&self, batch: &'a Batch, globals: &Globals) -> Texts<'a> {
         let head = batch.get(self.head);
+        let strings = batch.get(self.strings);
+        let string =
+            |addr: RemoteAddr| strings?.get(usize::try_from(addr.0.checked_sub(self.strings_at.0)?).ok()?..);
         let clients = (|| {
-            let (bucket, strings) = (batch.get(self.bucket)?, batch.get(self.strings)?);
-            let string = |addr: RemoteAddr| {
-                strings.get(usize::try_from(addr.0.checked_sub(self.strings_at.0)?).ok()?..)
-            };
+            let bucket = batch.get(self.bucket.0)?.get(self.bucket.1..)?;
             let name = addr_at(bucket, FCGI.var);
             let is_uri = addr_at(head?, (uri_slot() - self.head_at) as usize) == self.expected.bucket
                 && u32_at(bucket, FCGI.var_len) as usize == REQUEST_URI.len()
@@ -702,9 +778,13 @@ impl Asked {
             (is_uri && text.bytes.is_some())
                 .then_some(ClientsUri { place: VariablePlace { name, ..self.expected }, text })
         })();
+        let method = match self.method {
+            Some(part) => batch.get(part),
+            None => string(globals.request_method),
+        };
         Texts {
             has_env: head.is_some_and(|bytes| u32_at(bytes, (FCGI.has_env - self.head_at) as usize) != 0),
-            method: CText::of(globals.request_method, batch.get(self.method)),
+            method: CText::of(globals.request_method, method),
             script: CText::of(globals.path_translated, batch.get(self.script)),
             clients,
         }
