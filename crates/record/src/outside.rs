@@ -6,9 +6,10 @@ mod title;
 use std::time::{Duration, Instant};
 
 use slip_model::Mode;
+use slip_remote::prefetch;
 use slip_zend::CodeCache;
 
-use self::process::{Look, Sampled, WatchedProcess};
+use self::process::{Sampled, WatchedProcess};
 use crate::{Sampler, Sink, TargetIssue};
 
 /// How the outside sampler looks.
@@ -89,8 +90,14 @@ impl Sampler for OutsideSampler {
     fn sample(&mut self, now_ns: u64, sink: &mut Sink) -> Vec<u32> {
         let mut gone = Vec::new();
         let Self { options, processes, code, looked } = self;
-        let look = Look { now_ns, since: looked.map_or(Duration::ZERO, |looked| looked.elapsed()) };
-        processes.retain_mut(|process| match process.sample(look, *options, sink, code) {
+        let since = looked.map_or(Duration::ZERO, |looked| looked.elapsed());
+        // One step after the other: where to look next is in what the step before has fetched.
+        prefetch(processes.as_slice());
+        processes.iter().for_each(WatchedProcess::prefetch);
+        processes.iter().for_each(WatchedProcess::prefetch_threads);
+        code.prefetch();
+        processes.iter_mut().for_each(|process| process.ask(since));
+        processes.retain_mut(|process| match process.sample(now_ns, *options, sink, code) {
             Sampled::Alive => true,
             Sampled::Gone => {
                 process.finish(sink, code);

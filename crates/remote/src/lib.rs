@@ -12,6 +12,7 @@ mod live;
 mod maps;
 mod memory;
 mod pause;
+mod prefetch;
 mod procfs;
 mod switches;
 
@@ -25,6 +26,7 @@ pub use memory::{
     Memory, Range, ReadError, RemoteAddr, SharedObject, SharedRange, Symbols, read_c_string, read_u64,
 };
 pub use pause::Pause;
+pub use prefetch::prefetch;
 pub use procfs::{
     Activity, ActivityReader, ChildrenReader, ProcessStat, WaitPlace, children_of, command_line, parse_stat,
     process_stat, status_value, threads_of,

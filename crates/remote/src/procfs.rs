@@ -230,6 +230,13 @@ impl ActivityReader {
         self.switches = Switches::watch(tid).ok();
     }
 
+    /// Has the CPU fetch what [`ActivityReader::is_resting`] looks at.
+    pub fn prefetch(&self) {
+        if let Some(switches) = &self.switches {
+            switches.prefetch();
+        }
+    }
+
     /// Whether the thread has not run since the last call, which was at least `since` ago: nothing that it alone changes,
     /// such as its stack, can have changed since then. The first answer is always no.
     ///

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::descriptors::are_getting_scarce;
+use crate::prefetch::prefetch;
 
 /// `PERF_TYPE_SOFTWARE`, `PERF_COUNT_SW_DUMMY` and the bits `exclude_kernel` and `context_switch` of `perf_event_attr`
 /// (`include/uapi/linux/perf_event.h`).
@@ -129,6 +130,11 @@ impl Switches {
             }
             _ => Err(io::Error::last_os_error()),
         }
+    }
+
+    /// Has the CPU fetch the ring's header.
+    pub(crate) fn prefetch(&self) {
+        prefetch(self.word(DATA_HEAD));
     }
 
     /// Whether the thread has not run since the last call: it was off the CPU then and has not been switched in.

@@ -7,7 +7,7 @@
 //! other code in its place. It does so between two requests, when no worker runs code of it, and counts it before it begins
 //! (`accel_activate` in `ext/opcache/ZendAccelerator.c`). That count is read once for each request, when it runs such code.
 
-use slip_remote::{Range, RemoteAddr, SharedObject, SharedRange};
+use slip_remote::{Range, RemoteAddr, SharedObject, SharedRange, prefetch};
 
 use crate::calls::Calls;
 use crate::functions::Functions;
@@ -51,6 +51,12 @@ pub struct CodeCache {
 }
 
 impl CodeCache {
+    /// Has the CPU fetch what every sample is taken with.
+    pub fn prefetch(&self) {
+        prefetch(self);
+        self.buffers.frames.prefetch();
+    }
+
     /// The memory of one more process, of which `opcache` is shared.
     pub(crate) fn enter(&mut self, opcache: Option<SharedRange>) -> Owners {
         let private = self.next_owner();

@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use slip_model::{Frame, FrameKind, Interner, StackId, StringId};
-use slip_remote::{FrameLayout, Memory, ReadError, RemoteAddr, read_u64};
+use slip_remote::{FrameLayout, Memory, ReadError, RemoteAddr, prefetch, read_u64};
 
 use crate::bytes::{Batch, ByAddr, addr_at, u8_at, u32_at};
 use crate::code::{CodeAddr, CodeCache, Owners};
@@ -123,6 +123,16 @@ pub(crate) struct Buffers {
     keys: Vec<PathKey>,
 }
 
+impl Buffers {
+    /// Has the CPU fetch them.
+    pub(crate) fn prefetch(&self) {
+        prefetch(self);
+        prefetch(self.addrs.as_slice());
+        prefetch(self.raw.as_slice());
+        prefetch(self.keys.as_slice());
+    }
+}
+
 /// Names that are not the target's.
 #[derive(Clone, Copy, Debug)]
 struct Texts {
@@ -168,6 +178,11 @@ impl Frames {
             last: LastPrivate::default(),
             texts: None,
         }
+    }
+
+    /// Has the CPU fetch what naming begins with.
+    pub(crate) fn prefetch(&self) {
+        self.last.prefetch();
     }
 
     /// Takes the frames of a chain, from the innermost one outwards, and replaces placeholders. `None` if a generator has

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher};
 
 use slip_model::{StackId, StringId};
-use slip_remote::RemoteAddr;
+use slip_remote::{RemoteAddr, prefetch};
 
 use crate::bytes::AddrHash;
 use crate::code::{CodeAddr, Owner, Owners};
@@ -106,6 +106,11 @@ struct Code {
 }
 
 impl LastPrivate {
+    /// Has the CPU fetch them.
+    pub(crate) fn prefetch(&self) {
+        prefetch(self.frames.as_slice());
+    }
+
     /// Begins a stack.
     pub(crate) fn begin(&mut self, paths: &Paths) {
         self.at = 0;

@@ -267,6 +267,13 @@ impl Engine {
         result
     }
 
+    /// Has the CPU fetch what [`Engine::sample`] will look at, once the engine itself is there.
+    pub fn prefetch(&self) {
+        self.single.prefetch();
+        self.frames.prefetch();
+        self.tracker.prefetch();
+    }
+
     /// What [`Engine::sample`] would say of a worker that is certainly idle.
     pub fn idle(&mut self, out: &mut PhpReading) {
         self.tracker.end_request();
@@ -303,7 +310,8 @@ impl Engine {
             self.tracker.update(memory, interner, &globals, proof, keep_query, stack.script, after)?;
         if let Some(request) = &out.request {
             let key = request.key;
-            let is_new = self.known_in != key && self.frames.share_code();
+            // A torn stack may be left from the request before.
+            let is_new = outcome != Outcome::Torn && self.known_in != key && self.frames.share_code();
             if (is_new || self.tracker.has_read() || proof.value.is_none())
                 && !(self.is_still_in(memory, code, &globals, proof)?
                     && (proof.value.is_some() || at.elapsed() < MAX_UNPROVEN))

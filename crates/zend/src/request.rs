@@ -13,7 +13,7 @@
 use std::borrow::Cow;
 
 use slip_model::{Interner, RequestFacts, StringId};
-use slip_remote::{Head, Memory, Range, ReadError, RemoteAddr, read_u64};
+use slip_remote::{Head, Memory, Range, ReadError, RemoteAddr, prefetch, read_u64};
 
 use crate::bytes::{Batch, addr_at, u8_at, u32_at, u64_at};
 use crate::code::Restarts;
@@ -426,6 +426,13 @@ impl Tracker {
             has_read: false,
             batch: Batch::default(),
         }
+    }
+
+    /// Has the CPU fetch what the next request is compared with.
+    pub(crate) fn prefetch(&self) {
+        prefetch(self.sources.bytes.as_slice());
+        prefetch(self.method.bytes.as_slice());
+        prefetch(self.script.bytes.as_slice());
     }
 
     /// Whether the last update read texts of the request.

@@ -10,7 +10,7 @@
 //! What this cannot see: a callback that the engine made for another caller of the same place in memory, for such calls
 //! name nobody; the two callers would have to change places while a few cache lines are copied.
 
-use slip_remote::{FrameLayout, Head, Memory, Range, ReadError, RemoteAddr};
+use slip_remote::{FrameLayout, Head, Memory, Range, ReadError, RemoteAddr, prefetch};
 
 use crate::bytes::addr_at;
 
@@ -125,6 +125,12 @@ impl SingleCopy {
         self.parts.push(Part { behind: false, start: find(ahead, first), len: first.len });
         let rest = rest.iter().map(|range| Part { behind: true, start: find(behind, range), len: range.len });
         self.parts.extend(rest);
+    }
+
+    /// Has the CPU fetch what a copy is made by.
+    pub(crate) fn prefetch(&self) {
+        prefetch(self.ranges.as_slice());
+        prefetch(self.parts.as_slice());
     }
 
     /// Expects the frames of the next copy where these are, which begin with the innermost one. `limit` is as in

@@ -9,7 +9,7 @@ use slip_model::{
     StackReading, State, Thread, ThreadId,
 };
 use slip_remote::{
-    Activity, ActivityReader, LiveProcess, OpenError, Pause, ReadError, WaitPlace, command_line,
+    Activity, ActivityReader, LiveProcess, OpenError, Pause, ReadError, WaitPlace, command_line, prefetch,
     process_stat, status_value, threads_of,
 };
 use slip_zend::{CodeCache, Engine, Phase, PhpReading};
@@ -22,14 +22,6 @@ const REOPEN_AFTER_FAILURES: u32 = 10;
 
 /// So often a process is asked whether it still runs the same program: a system call that most samples need not pay.
 const SAME_PROGRAM_INTERVAL_NS: u64 = 250_000_000;
-
-/// One look at all processes.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Look {
-    pub(super) now_ns: u64,
-    /// At least so much has passed since the last look.
-    pub(super) since: Duration,
-}
 
 /// What is left of a process after a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +54,8 @@ pub(super) struct WatchedProcess {
     php: PhpReading,
     /// The last sample of all threads succeeded, so that it can be repeated while they rest.
     repeatable: bool,
+    /// No thread has run since.
+    is_resting: bool,
     /// Where a PHP worker waits for its next request.
     idle_at: Option<WaitPlace>,
     /// What the threads did before the process was stopped; empty if it is not.
@@ -118,6 +112,7 @@ impl WatchedProcess {
             readings: Vec::new(),
             php: PhpReading::default(),
             repeatable: false,
+            is_resting: false,
             idle_at: None,
             before_pause: Vec::new(),
         })
@@ -139,15 +134,40 @@ impl WatchedProcess {
         }
     }
 
+    /// Has the CPU fetch what the process points to: its threads, and what is known of its interpreter.
+    pub(super) fn prefetch(&self) {
+        prefetch(self.threads.as_slice());
+        match &self.reader {
+            Reader::Python(interpreter) => prefetch(&**interpreter),
+            Reader::Php(engine) => prefetch(&**engine),
+        }
+    }
+
+    /// Has the CPU fetch what the threads point to.
+    pub(super) fn prefetch_threads(&self) {
+        for activity in self.threads.iter().filter_map(|thread| thread.activity.as_ref()) {
+            activity.prefetch();
+        }
+    }
+
+    /// Finds out whether any thread has run since the last look, `since` ago.
+    pub(super) fn ask(&mut self, since: Duration) {
+        self.is_resting = self.rests(since);
+        if let Reader::Php(engine) = &self.reader
+            && !self.is_resting
+        {
+            engine.prefetch();
+        }
+    }
+
     /// Takes one sample of every thread.
     pub(super) fn sample(
         &mut self,
-        look: Look,
+        now_ns: u64,
         options: Options,
         sink: &mut Sink,
         code: &mut CodeCache,
     ) -> Sampled {
-        let now_ns = look.now_ns;
         if now_ns >= self.next_question_ns {
             self.next_question_ns = now_ns.saturating_add(SAME_PROGRAM_INTERVAL_NS);
             // Reading another program need not fail: one that is not position independent has its structures where
@@ -161,7 +181,7 @@ impl WatchedProcess {
             sink.totals.failed += 1;
             return Sampled::Alive;
         }
-        let rests = self.rests(look.since);
+        let rests = self.is_resting;
         self.before_pause = if options.pause { activities(self.pid()) } else { Vec::new() };
         let paused = if options.pause { Pause::stop(&self.memory).ok() } else { None };
         let result = match &mut self.reader {
@@ -550,8 +570,15 @@ mod tests {
     /// Longest wait for a program. The machine may be busy with other tests.
     const PATIENCE: Duration = Duration::from_secs(30);
 
-    fn look(now_ns: u64) -> Look {
-        Look { now_ns, since: Duration::ZERO }
+    fn sample(
+        process: &mut WatchedProcess,
+        now_ns: u64,
+        options: Options,
+        sink: &mut Sink,
+        code: &mut CodeCache,
+    ) {
+        process.ask(Duration::ZERO);
+        process.sample(now_ns, options, sink, code);
     }
 
     #[test]
@@ -568,14 +595,14 @@ mod tests {
         let options = Options::default();
         // It runs for a moment still after it has said that it is ready.
         let rests = (0..1_000_000).any(|_| {
-            process.sample(look(0), options, &mut sink, &mut code);
+            sample(&mut process, 0, options, &mut sink, &mut code);
             process.rests(Duration::ZERO)
         });
         assert!(rests, "it waits for a line");
         process.readings[0].outcome = Outcome::Repaired;
         let before = sink.samples().len();
         for now_ns in 1..=3 {
-            process.sample(look(now_ns), options, &mut sink, &mut code);
+            sample(&mut process, now_ns, options, &mut sink, &mut code);
         }
         let repaired: Vec<bool> =
             sink.samples().iter().skip(before).map(|sample| sample.state.has(State::REPAIRED)).collect();
@@ -602,7 +629,7 @@ while True:
         let mut process = WatchedProcess::attach(target.pid(), 0, &mut sink, &mut code).unwrap();
         let options = Options { pause: true, ..Options::default() };
         for now_ns in 0..3 {
-            process.sample(look(now_ns), options, &mut sink, &mut code);
+            sample(&mut process, now_ns, options, &mut sink, &mut code);
         }
         let runs = |sample: &Sample| {
             let thread = &sink.threads()[sample.thread.0 as usize];
@@ -636,7 +663,7 @@ while True:
         let mut process = WatchedProcess::attach(target.pid(), 0, &mut sink, &mut code).unwrap();
         for _ in 0..200 {
             let tid: u32 = target.read_line(PATIENCE).unwrap().parse().unwrap();
-            process.sample(look(0), Options::default(), &mut sink, &mut code);
+            sample(&mut process, 0, Options::default(), &mut sink, &mut code);
             assert!(sink.threads().iter().any(|thread| thread.tid == tid), "{:?}", sink.threads());
             target.send("").unwrap();
         }
@@ -655,10 +682,10 @@ os.execv(sys.executable, ['python', '-c', 'print(\"again\", flush=True); input()
             target.wait_ready().unwrap();
             let (mut sink, mut code) = (Sink::new(), CodeCache::default());
             let mut process = WatchedProcess::attach(target.pid(), 0, &mut sink, &mut code).unwrap();
-            process.sample(look(0), Options::default(), &mut sink, &mut code);
+            sample(&mut process, 0, Options::default(), &mut sink, &mut code);
             target.send("").unwrap();
             assert_eq!(target.read_line(PATIENCE).unwrap(), "again");
-            process.sample(look(SAME_PROGRAM_INTERVAL_NS), Options::default(), &mut sink, &mut code);
+            sample(&mut process, SAME_PROGRAM_INTERVAL_NS, Options::default(), &mut sink, &mut code);
             assert_eq!(sink.processes().len(), 2, "{}", python.label);
         }
     }
