@@ -96,6 +96,7 @@ impl Sampler for OutsideSampler {
         processes.iter().for_each(WatchedProcess::prefetch);
         processes.iter().for_each(WatchedProcess::prefetch_threads);
         code.prefetch();
+        sink.prefetch();
         processes.iter_mut().for_each(|process| process.ask(since));
         processes.retain_mut(|process| match process.sample(now_ns, *options, sink, code) {
             Sampled::Alive => true,

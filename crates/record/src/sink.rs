@@ -3,6 +3,7 @@
 use slip_model::{
     Batch, Interner, Process, ProcessId, Request, RequestId, Sample, SampleBlock, Thread, ThreadId, Totals,
 };
+use slip_remote::prefetch;
 
 /// Collects one recording.
 #[derive(Debug, Default)]
@@ -24,6 +25,17 @@ impl Sink {
     /// An empty sink.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Has the CPU fetch what samples are added to.
+    pub(crate) fn prefetch(&self) {
+        prefetch(self);
+        let SampleBlock { time_ns, thread, stack, state, request } = &self.samples;
+        time_ns.last().map(prefetch);
+        thread.last().map(prefetch);
+        stack.last().map(prefetch);
+        state.last().map(prefetch);
+        request.last().map(prefetch);
     }
 
     /// Adds a process; its `id` is given here.

@@ -12,13 +12,14 @@ use slip_remote::{Range, RemoteAddr, SharedObject, SharedRange, prefetch};
 use crate::calls::Calls;
 use crate::functions::Functions;
 use crate::paths::Paths;
-use crate::{frames, single_copy};
+use crate::{frames, request, single_copy};
 
 /// What a sample is taken with.
 #[derive(Debug, Default)]
 pub(crate) struct Buffers {
     pub(crate) copy: Box<single_copy::Buffers>,
     pub(crate) frames: Box<frames::Buffers>,
+    pub(crate) request: Box<request::Buffers>,
 }
 
 /// How often an opcache has started anew, by reason: no memory, no room in its table, asked to.
@@ -54,7 +55,9 @@ impl CodeCache {
     /// Has the CPU fetch what every sample is taken with.
     pub fn prefetch(&self) {
         prefetch(self);
+        prefetch(&*self.buffers.copy);
         self.buffers.frames.prefetch();
+        self.buffers.request.prefetch();
     }
 
     /// The memory of one more process, of which `opcache` is shared.

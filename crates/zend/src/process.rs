@@ -284,6 +284,7 @@ impl Engine {
     fn swap_buffers(&mut self, buffers: &mut Buffers) {
         std::mem::swap(&mut self.single.buffers, &mut buffers.copy);
         std::mem::swap(&mut self.frames.buffers, &mut buffers.frames);
+        std::mem::swap(&mut self.tracker.buffers, &mut buffers.request);
     }
 
     fn take_sample<M: Memory + ?Sized>(

@@ -355,10 +355,25 @@ pub(crate) struct Tracker {
     clients: Option<VariablePlace>,
     method: LastText,
     script: LastText,
+    has_read: bool,
+    pub(crate) buffers: Box<Buffers>,
+}
+
+/// What texts are read with. Nothing in here lasts from one sample to the next.
+#[derive(Debug, Default)]
+pub(crate) struct Buffers {
+    batch: Batch,
     /// What was read behind the texts; empty if nothing was, or if texts were read after it.
     after: Vec<u8>,
-    has_read: bool,
-    batch: Batch,
+}
+
+impl Buffers {
+    /// Has the CPU fetch them.
+    pub(crate) fn prefetch(&self) {
+        prefetch(self);
+        self.batch.prefetch();
+        prefetch(self.after.as_slice());
+    }
 }
 
 /// A text that is mostly the same in the next request, and its number.
@@ -422,9 +437,8 @@ impl Tracker {
             clients: None,
             method: LastText::default(),
             script: LastText::default(),
-            after: Vec::new(),
             has_read: false,
-            batch: Batch::default(),
+            buffers: Box::default(),
         }
     }
 
@@ -442,7 +456,7 @@ impl Tracker {
 
     /// What the last update read of `after`, behind everything else; empty if it did not.
     pub(crate) fn after(&self) -> &[u8] {
-        &self.after
+        &self.buffers.after
     }
 
     /// Forgets the texts that the last update read: the request had moved on by then, and they may be anything.
@@ -476,7 +490,7 @@ impl Tracker {
     ) -> Result<Option<RequestFacts>, ReadError> {
         self.has_read = false;
         self.has_before = false;
-        self.after.clear();
+        self.buffers.after.clear();
         if globals.is_idle(self.sapi) {
             self.end_request();
             return Ok(None);
@@ -542,9 +556,9 @@ impl Tracker {
             self.sources.proof = proof.value;
             return Ok(());
         }
-        let mut batch = std::mem::take(&mut self.batch);
+        let mut batch = std::mem::take(&mut self.buffers.batch);
         let result = self.read_texts(memory, interner, globals, keep_query, &mut batch, after);
-        self.batch = batch;
+        self.buffers.batch = batch;
         if result? {
             self.sources.pointers = Some(pointers);
             self.sources.query = keep_query;
@@ -566,14 +580,14 @@ impl Tracker {
         let asked = Asked::new(batch, globals, self.clients.as_ref(), self.sapi, after);
         batch.read(memory)?;
         let mut texts = asked.texts(batch, globals);
-        copy_joined(batch, asked.after, &mut self.after);
+        copy_joined(batch, asked.after, &mut self.buffers.after);
         if self.sapi.fastcgi && !texts.has_env {
             // The answer has been sent and closed: the texts are gone.
             return Ok(false);
         }
         if self.sapi.fastcgi && texts.clients.is_none() {
             texts.clients = clients_uri(memory, globals.server_context)?;
-            self.after.clear();
+            self.buffers.after.clear();
         }
         let uri_is_clients = self.sources.uri_is_clients;
         self.before.0 = self.facts;
@@ -620,7 +634,7 @@ impl Tracker {
             Some(bytes) => Cow::Borrowed(bytes),
             None if text.addr.is_null() => return Ok(None),
             None => {
-                self.after.clear();
+                self.buffers.after.clear();
                 Cow::Owned(c_string(memory, text.addr, limit)?)
             }
         };
@@ -636,19 +650,20 @@ impl Tracker {
         memory: &M,
         after: &[Range],
     ) -> Result<bool, ReadError> {
-        self.batch.clear();
+        self.buffers.batch.clear();
         for (addr, len) in &self.sources.texts {
-            self.batch.push(*addr, len + 1);
+            self.buffers.batch.push(*addr, len + 1);
         }
-        let after = push_all(&mut self.batch, after);
-        self.batch.read(memory)?;
-        copy_joined(&self.batch, after, &mut self.after);
+        let after = push_all(&mut self.buffers.batch, after);
+        self.buffers.batch.read(memory)?;
+        copy_joined(&self.buffers.batch, after, &mut self.buffers.after);
         let mut then = &self.sources.bytes[..];
         let mut parts = self.sources.texts.iter().enumerate();
         Ok(parts.all(|(part, (_, len))| {
             let (bytes, rest) = then.split_at_checked(*len).unwrap_or_default();
             then = rest;
-            self.batch
+            self.buffers
+                .batch
                 .get(part)
                 .and_then(<[u8]>::split_last)
                 // A text that was cut goes on.

@@ -137,6 +137,7 @@ impl WatchedProcess {
     /// Has the CPU fetch what the process points to: its threads, and what is known of its interpreter.
     pub(super) fn prefetch(&self) {
         prefetch(self.threads.as_slice());
+        prefetch(self.readings.as_slice());
         match &self.reader {
             Reader::Python(interpreter) => prefetch(&**interpreter),
             Reader::Php(engine) => prefetch(&**engine),
