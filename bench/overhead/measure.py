@@ -7,7 +7,7 @@ either kind, in random order. All workers are idle at the borders of a slice, so
 Slices are short, two requests a worker, because the speed of a machine that others share changes within seconds: in the
 same hour 400 pairs of 16 requests gave an interval of 1.3 points, and 300 pairs of 192 one of 2.4.
 
-The recorder's own CPU is measured afterwards, while it runs without a stop: after one it has to catch up. Then that of a
+The recorder's own CPU is measured afterwards in windows of 10 s, while it runs without a stop: after one it has to catch up. Then that of a
 program that makes the recorder's system calls and nothing else (floor.c), under the same load.
 """
 
@@ -29,12 +29,14 @@ from urllib.parse import urlsplit
 #: Bars: our CPU in per cent of one core, the workers' extra CPU per request in per cent.
 OWN_CPU_BAR, WORKER_CPU_BAR = 1.0, 1.0
 
+#: Pages of the lab that are asked for in turn.
+PATHS = ["/lab/cpu.php", "/?p=5", "/lab/deep.php", "/lab/db.php"]
+
 #: Requests of a slice while our own CPU is measured: the workers are to be busy all the time.
 STEADY_REQUESTS = 96
 
-
 #: Into so many parts the time is cut in which our own CPU is measured.
-OWN_WINDOWS = 12
+OWN_WINDOWS = 30
 
 #: `PERF_EVENT_IOC_ENABLE` and `PERF_EVENT_IOC_DISABLE`, and the number of the system call `pidfd_getfd`.
 ENABLE, DISABLE, PIDFD_GETFD = 0x2400, 0x2401, 438
@@ -175,11 +177,10 @@ def main():
     parser.add_argument("--url", required=True)
     parser.add_argument("--pairs", type=int, default=1_500)
     parser.add_argument("--requests", type=int, default=16)
-    parser.add_argument("--own-seconds", type=int, default=120)
+    parser.add_argument("--own-seconds", type=int, default=300)
     options = parser.parse_args()
     workers = [int(pid) for pid in options.workers.split()]
-    paths = ["/lab/cpu.php", "/?p=5", "/lab/deep.php", "/lab/db.php"]
-    load = Load(options.url, len(workers), options.requests, paths)
+    load = Load(options.url, len(workers), options.requests, PATHS)
     for _ in range(3):
         load.slice()
 
@@ -218,7 +219,7 @@ def main():
             windows.append((all_threads_cpu_ns(recorder.pid) - own_before) / (time.monotonic_ns() - began) * 100)
         recorder.send_signal(signal.SIGINT)
         recorder.wait()
-        floor = floor_cpu(folder, workers, load, options.own_seconds // 2)
+        floor = floor_cpu(folder, workers, load, options.own_seconds // 5)
 
     extra, low, high = interval(ratios)
     own, own_low, own_high = interval(windows)

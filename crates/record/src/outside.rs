@@ -95,9 +95,10 @@ impl Sampler for OutsideSampler {
         prefetch(processes.as_slice());
         processes.iter().for_each(WatchedProcess::prefetch);
         processes.iter().for_each(WatchedProcess::prefetch_threads);
+        processes.iter_mut().for_each(|process| process.ask(since));
         code.prefetch();
         sink.prefetch();
-        processes.iter_mut().for_each(|process| process.ask(since));
+        processes.iter().for_each(WatchedProcess::prefetch_reading);
         processes.retain_mut(|process| match process.sample(now_ns, *options, sink, code) {
             Sampled::Alive => true,
             Sampled::Gone => {

@@ -134,14 +134,9 @@ impl WatchedProcess {
         }
     }
 
-    /// Has the CPU fetch what the process points to: its threads, and what is known of its interpreter.
+    /// Has the CPU fetch what says whether the process rests.
     pub(super) fn prefetch(&self) {
         prefetch(self.threads.as_slice());
-        prefetch(self.readings.as_slice());
-        match &self.reader {
-            Reader::Python(interpreter) => prefetch(&**interpreter),
-            Reader::Php(engine) => prefetch(&**engine),
-        }
     }
 
     /// Has the CPU fetch what the threads point to.
@@ -151,13 +146,24 @@ impl WatchedProcess {
         }
     }
 
-    /// Finds out whether any thread has run since the last look, `since` ago.
+    /// Finds out whether any thread has run since the last look, `since` ago. If so, has the CPU fetch the reader.
     pub(super) fn ask(&mut self, since: Duration) {
         self.is_resting = self.rests(since);
-        if let Reader::Php(engine) = &self.reader
-            && !self.is_resting
-        {
-            engine.prefetch();
+        if !self.is_resting {
+            match &self.reader {
+                Reader::Python(interpreter) => prefetch(&**interpreter),
+                Reader::Php(engine) => prefetch(&**engine),
+            }
+        }
+    }
+
+    /// Has the CPU fetch what the reader points to, if it is going to be used.
+    pub(super) fn prefetch_reading(&self) {
+        if !self.is_resting {
+            prefetch(self.readings.as_slice());
+            if let Reader::Php(engine) = &self.reader {
+                engine.prefetch();
+            }
         }
     }
 
