@@ -620,8 +620,8 @@ mod tests {
     #[test]
     fn a_thread_that_runs_is_not_said_to_wait_because_it_is_paused() {
         let text = "
-import threading
-threading.Thread(target=threading.Event().wait, daemon=True).start()
+import os, threading
+threading.Thread(target=os.read, args=(os.pipe()[0], 1), daemon=True).start()
 print('ready', flush=True)
 while True:
     pass
@@ -632,6 +632,18 @@ while True:
         };
         let mut target = Launch::text(&python, "runs.py", text).start().unwrap();
         target.wait_ready().unwrap();
+        // Until the other thread is in `read`, which is system call 0, the two wait for each other's GIL.
+        let pid = target.pid();
+        let call = |tid: u32| std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall"));
+        if call(pid).is_err() {
+            slip_testkit::skip("threads before a pause", "this kernel does not show system calls");
+            return;
+        }
+        let end = std::time::Instant::now() + PATIENCE;
+        while !threads_of(pid).into_iter().any(|tid| call(tid).is_ok_and(|call| call.starts_with("0 "))) {
+            assert!(std::time::Instant::now() < end, "the other thread does not read");
+            std::thread::yield_now();
+        }
         let (mut sink, mut code) = (Sink::new(), CodeCache::default());
         let mut process = WatchedProcess::attach(target.pid(), 0, &mut sink, &mut code).unwrap();
         let options = Options { pause: true, ..Options::default() };
