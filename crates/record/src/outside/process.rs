@@ -639,15 +639,22 @@ while True:
             slip_testkit::skip("threads before a pause", "this kernel does not show system calls");
             return;
         }
-        let end = std::time::Instant::now() + PATIENCE;
-        while !threads_of(pid).into_iter().any(|tid| call(tid).is_ok_and(|call| call.starts_with("0 "))) {
-            assert!(std::time::Instant::now() < end, "the other thread does not read");
-            std::thread::yield_now();
-        }
+        let wait_until = |holds: &dyn Fn() -> bool| {
+            let end = std::time::Instant::now() + PATIENCE;
+            while !holds() {
+                assert!(std::time::Instant::now() < end, "waited in vain");
+                std::thread::yield_now();
+            }
+        };
+        wait_until(&|| {
+            threads_of(pid).into_iter().any(|tid| call(tid).is_ok_and(|call| call.starts_with("0 ")))
+        });
         let (mut sink, mut code) = (Sink::new(), CodeCache::default());
         let mut process = WatchedProcess::attach(target.pid(), 0, &mut sink, &mut code).unwrap();
         let options = Options { pause: true, ..Options::default() };
         for now_ns in 0..3 {
+            // A thread that was continued is not one that can run before its CPU has woken up.
+            wait_until(&|| call(pid).is_ok_and(|call| call.starts_with("running")));
             sample(&mut process, now_ns, options, &mut sink, &mut code);
         }
         let runs = |sample: &Sample| {
