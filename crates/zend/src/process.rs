@@ -9,7 +9,7 @@ use slip_remote::{
     SharedRange, Symbols,
 };
 
-use crate::bytes::{addr_at, u32_at, u64_at};
+use crate::bytes::{addr_at, u32_at};
 use crate::code::{Buffers, CodeCache, Owners};
 use crate::detect::{AttachError, Version, detect};
 use crate::frames::{Executor, Frames, Seen, Stack, layout};
@@ -222,7 +222,8 @@ impl Engine {
         if !restarts.is_null() {
             let mut bytes = [0; RESTARTS_BYTES];
             target.read(restarts, &mut bytes)?;
-            code.note_restarts(&engine.owners, [0, 8, 16].map(|at| u64_at(&bytes, at)));
+            let (restarts, _) = engine.anchor.places.later_restarts(&bytes);
+            restarts.map(|restarts| code.note_restarts(&engine.owners, restarts));
         }
         engine.expect_anchor();
         Ok(engine)
