@@ -161,6 +161,8 @@ pub struct ActivityReader {
     last: Activity,
     /// Says the same without a system call; `None` where that is not permitted, or would cost the thread too much.
     switches: Option<Switches>,
+    /// It was blocked at the last look at `switches`, and had been since before they were watched.
+    has_never_begun: bool,
 }
 
 /// Three numbers of 20 digits, and blanks.
@@ -214,6 +216,7 @@ impl ActivityReader {
             stamp_len: 0,
             last: Activity::Unknown,
             switches: None,
+            has_never_begun: false,
         };
         let mut buf = [0; 32];
         if let Ok(file) = File::open(format!("/proc/{pid}/task/{tid}/syscall"))
@@ -228,6 +231,8 @@ impl ActivityReader {
     /// again and again.
     pub fn watch(&mut self, tid: u32) {
         self.switches = Switches::watch(tid).ok();
+        // What it did before may be over.
+        (self.last, self.has_never_begun) = (Activity::Unknown, false);
     }
 
     /// Has the CPU fetch what [`ActivityReader::is_resting`] looks at.
@@ -240,18 +245,27 @@ impl ActivityReader {
     /// Whether the thread has not run since the last call, which was at least `since` ago: nothing that it alone changes,
     /// such as its stack, can have changed since then. The first answer is always no.
     ///
-    /// The notes of its switches tell at once. Without them:
+    /// The notes of its switches tell at once. If there are none yet, one that was found blocked since they are taken has
+    /// not run either. Without them:
     ///
     /// What it has run is added to its `schedstat` when it is switched out, and at every tick of the CPU that it runs on.
     /// So one that was blocked at the last call has not run if nothing was added; one that was running or ready has not
     /// if nothing was added for two ticks: it waits for a CPU.
     pub fn is_resting(&mut self, since: Duration) -> bool {
-        if let Some(switches) = self.switches.as_mut().filter(|switches| switches.have_begun()) {
-            if !switches.are_too_many(since) {
+        if let Some(switches) = &mut self.switches {
+            if !switches.have_begun() {
+                // `syscall` says so only of a thread that is off the CPU, `stat` also of one that is on its way.
+                let is_blocked = self.last == Activity::Blocked && self.kind == ActivityFile::Syscall;
+                let was_blocked = std::mem::replace(&mut self.has_never_begun, is_blocked);
+                if is_blocked {
+                    return was_blocked;
+                }
+            } else if !switches.are_too_many(since) {
                 return switches.is_resting();
+            } else {
+                self.switches = None;
+                self.stamp_len = 0;
             }
-            self.switches = None;
-            self.stamp_len = 0;
         }
         let mut stamp = [0; STAMP_BYTES];
         let len = self.schedstat.as_ref().and_then(|file| file.read_at(&mut stamp, 0).ok()).unwrap_or(0);
@@ -407,6 +421,39 @@ mod tests {
         io::Write::write_all(&mut stdin, b"\n").unwrap();
         while reader.is_resting(Duration::ZERO) {
             std::thread::yield_now();
+        }
+        drop(stdin);
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_thread_that_has_waited_since_before_it_was_watched_rests_without_a_question() {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let pid = child.id();
+        let mut reader = ActivityReader::open(pid, pid).unwrap();
+        // `read` of its input; it may be blocked elsewhere while it is started.
+        let waits = |reader: &mut ActivityReader| {
+            reader.read_place().is_some_and(|place| place.text.starts_with(b"0 0x0 "))
+        };
+        while reader.kind == ActivityFile::Syscall && !waits(&mut reader) {
+            std::thread::yield_now();
+        }
+        reader.schedstat = None;
+        reader.watch(pid);
+        let mut stdin = child.stdin.take().unwrap();
+        if reader.switches.is_none() || reader.kind != ActivityFile::Syscall {
+            slip_testkit::skip(
+                "threads that have never run",
+                "this kernel notes no switches or shows no system calls",
+            );
+        } else {
+            assert!(!reader.is_resting(Duration::ZERO), "it may have run before it was watched");
+            assert!(waits(&mut reader));
+            assert_eq!([(); 3].map(|()| reader.is_resting(Duration::ZERO)), [false, true, true]);
+            io::Write::write_all(&mut stdin, b"\n").unwrap();
+            while reader.is_resting(Duration::ZERO) {
+                std::thread::yield_now();
+            }
         }
         drop(stdin);
         child.wait().unwrap();
