@@ -7,7 +7,7 @@
 //! each sample, which is the reference for how often each stack is there. Columns:
 //!
 //! - repaired, torn: share of the samples (see `slip_remote::ChainReader`);
-//! - wrong pair: stacks with a caller that never calls the callee, of those not torn;
+//! - wrong pair: stacks with a caller that never calls the callee, or without the outermost one, of those not torn;
 //! - wrong line: stacks with a caller at a line that does not call the callee, of those not torn;
 //! - A: share of the stacks in path A, of those in A or B, as sampled and as the target measured itself;
 //! - TVD: half the sum of the differences between the shares of all stacks (functions, not lines), against stopped.
@@ -25,7 +25,7 @@ use slip_remote::{LiveProcess, Pause};
 use slip_testkit::{Child, Launch, fixtures};
 
 const PROGRAM: &str = "python/flutter.py";
-const PATHS: [&str; 4] = ["plain", "c", "generator", "deep"];
+const PATHS: [&str; 5] = ["plain", "c", "generator", "sum", "deep"];
 
 struct Options {
     rate_hz: u64,
@@ -193,13 +193,17 @@ fn measure(
         };
         // In which function the lines that call a function are is told by the run that was stopped; here it is enough
         // that the name of the caller and that of the callee belong to the same path.
-        let path = |name: &str| name.ends_with("_a").then_some('a').or(name.ends_with("_b").then_some('b'));
+        let path = |name: &str| {
+            let function = name.split('.').next().unwrap_or(name);
+            function.ends_with("_a").then_some('a').or(function.ends_with("_b").then_some('b'))
+        };
         let crossed = frames.windows(2).any(|pair| match (path(pair[0].0), path(pair[1].0)) {
             (Some(callee), Some(caller)) => callee != caller,
             _ => false,
         });
+        let has_begin = frames.last().is_some_and(|frame| frame.0 == "<module>");
         let signal = frames.iter().any(|frame| frame.0 == "report");
-        run.wrong_pair += if crossed { count } else { 0 };
+        run.wrong_pair += if crossed || !has_begin { count } else { 0 };
         run.wrong_line += if !signal && !frames.windows(2).all(at_line) { count } else { 0 };
         let is_in = |wanted: char| frames.iter().any(|frame| path(frame.0) == Some(wanted));
         run.in_a += if is_in('a') { count } else { 0 };

@@ -51,15 +51,17 @@ impl Resolver {
         let frame = &offsets.frame;
         self.raw.clear();
         for bytes in chain.bytes.chunks_exact(frame.len.max(1)) {
-            let owner = bytes.get(frame.owner).copied().unwrap_or(u8::MAX);
+            if !frame.may_be_frame(bytes) {
+                return Ok(None);
+            }
             // Such a frame stands for a call from C into the interpreter: it runs no code of the program.
-            if owner >= frame.first_shim_owner {
+            if frame.is_shim(bytes) {
                 continue;
             }
             self.raw.push(RawFrame {
                 code: RemoteAddr(addr_at(bytes, frame.executable).0 & !TAG_BITS),
                 instr_ptr: addr_at(bytes, frame.instr_ptr),
-                may_be_incomplete: owner != FRAME_OWNED_BY_GENERATOR,
+                may_be_incomplete: bytes.get(frame.owner) != Some(&FRAME_OWNED_BY_GENERATOR),
             });
         }
         codes.prepare(memory, offsets, interner, self.raw.iter().map(|raw| raw.code))?;

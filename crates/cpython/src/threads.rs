@@ -189,7 +189,13 @@ impl Anchor for ThreadAnchor {
                     known.insert(0, now);
                 }
                 let at = asked.iter().position(|cframe| *cframe == now)?;
-                addr_at(bytes, self.state.len + 8 * at)
+                let current = addr_at(bytes, self.state.len + 8 * at);
+                // Only the one in the thread state, which lies below all calls, has no frame. Another one that shows none
+                // has been left since.
+                if current.is_null() && self.state.find(now, 8).is_none() {
+                    return None;
+                }
+                current
             }
         };
         let chunk = addr_at(bytes, self.offsets.datastack_chunk);
@@ -197,6 +203,20 @@ impl Anchor for ThreadAnchor {
         // The frame of a generator lies in the generator: what comes after it may be anything, or nothing.
         let limit = if (chunk..limit).contains(&current) { limit } else { RemoteAddr::NULL };
         Some(Head { current, limit })
+    }
+
+    fn is_outermost(
+        &self,
+        read: &dyn Fn(RemoteAddr, &mut [u8]) -> bool,
+        head: Head,
+        addr: RemoteAddr,
+        frame: (&[u8], &[u8]),
+    ) -> bool {
+        self.frame.is_outermost(read, head, addr, frame)
+    }
+
+    fn is_shim(&self, frame: &[u8]) -> bool {
+        self.frame.is_shim(frame)
     }
 
     fn calling(&self, read: &dyn Fn(RemoteAddr, &mut [u8]) -> bool, caller: &[u8], callee: &[u8]) -> Calling {

@@ -154,6 +154,77 @@ fn paths_that_alternate_are_not_mixed() {
     }
 }
 
+/// A generator is linked to its caller only while it runs, which is for 50 ns at a time here.
+#[test]
+fn generators_are_not_shown_without_their_callers() {
+    for (python, path) in supported_pythons()
+        .into_iter()
+        .flat_map(|python| ["sum", "generator"].map(|path| (python.clone(), path)))
+    {
+        let mut child = Launch::script(&python, "python/flutter.py").arg(path).start().unwrap();
+        child.wait_ready().unwrap();
+        let (mut samples, mut stacks, mut rootless, mut in_generators) = (0_u32, 0_u32, 0_u32, 0_u32);
+        watch(
+            &child,
+            Duration::from_micros(450),
+            || (),
+            |(), interner, readings| {
+                samples += 1;
+                for reading in readings.iter().filter(|reading| reading.outcome != Outcome::Torn) {
+                    let stack = frames(interner, reading.stack);
+                    stacks += 1;
+                    rootless += u32::from(stack.last().is_none_or(|frame| frame.0 != "<module>"));
+                    in_generators += u32::from(stack.iter().any(|frame| frame.0.ends_with("<genexpr>")));
+                }
+                samples > 2_000
+            },
+        );
+        let about = format!("{} {path}: {rootless} of {stacks} lack their begin", python.label);
+        assert!(rootless * 100 <= stacks, "{about}");
+        assert!(path != "sum" || in_generators * 5 > stacks, "{about}, {in_generators} in generators");
+    }
+}
+
+#[test]
+fn a_generator_that_no_python_code_has_resumed_is_outermost() {
+    let text = "
+import _thread, sys, time
+def wait():
+    time.sleep(1_000)
+def waits():
+    yield time.sleep(1_000)
+def calls():
+    yield wait()
+def runs():
+    while True:
+        pass
+    yield
+for generator in waits(), calls(), runs():
+    _thread.start_new_thread(next, (generator,))
+print('ready', flush=True)
+sys.stdin.readline()
+";
+    for python in supported_pythons() {
+        let mut child = Launch::text(&python, "outermost.py", text).start().unwrap();
+        child.wait_ready().unwrap();
+        let expected = [&["waits"][..], &["wait", "calls"], &["runs"]];
+        let mut seen = HashSet::new();
+        watch(
+            &child,
+            Duration::from_micros(450),
+            || (),
+            |(), interner, readings| {
+                for reading in readings.iter().filter(|reading| reading.outcome != Outcome::Torn) {
+                    let stack = frames(interner, reading.stack);
+                    let names: Vec<&str> = stack.iter().map(|frame| frame.0).collect();
+                    seen.extend(expected.iter().position(|stack| names == *stack));
+                }
+                seen.len() == expected.len()
+            },
+        );
+    }
+}
+
 #[test]
 fn a_program_in_the_place_of_another_is_read_though_its_stack_is_elsewhere() {
     let text = "

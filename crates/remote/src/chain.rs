@@ -9,7 +9,10 @@
 //!    calls. The moment of the sample is that of the anchor.
 //! 2. The chain is followed from the anchor. It is *clean* if each frame on it is the same before and after the anchor,
 //!    for then it was so at that moment. Whether calls and returns happened in between does not matter: a frame that
-//!    was called or left and holds the same function still, by the same caller, is the same frame to us.
+//!    was called or left and holds the same function still, by the same caller, is the same frame to us. A generator is on
+//!    the chain only while it runs: if one of the copies shows it without a caller, its caller is the other copy's. What
+//!    stands for the interpreter itself between the two ([`Anchor::is_shim`]) does not outlast the generator's turn, so
+//!    it is taken from that copy as well. If both show it without a caller, nobody knows it.
 //! 3. Otherwise the second copy alone has to do, where the frames themselves say whether they wait for a callee
 //!    ([`Calling`]): one piece is copied within some 20 ns, so a caller that waits and the callee above it belong
 //!    together, and what stands above a caller that does not wait is left over from an earlier call. The result is
@@ -40,6 +43,14 @@ const SLACK_BYTES: u64 = 1_024;
 
 /// Most room that is kept for a stack that was deeper before.
 const MAX_SLACK_BYTES: u64 = 32 * 1_024;
+
+/// Small pieces in which frames lay lately are copied for so many samples more. A generator goes on and off the chain
+/// faster than a copy is made: if its frame were expected only after samples that saw it, those that do not would win.
+const MAX_AGE: u32 = 64;
+
+/// Most such pieces, and the largest: generators and frames on the C stack lie alone.
+const MAX_LATELY: usize = 4;
+const MAX_LATELY_BYTES: usize = 1_024;
 
 /// Callers of the torn part that are read again with it: a return during the repair lands there.
 const REPAIR_MARGIN: usize = 2;
@@ -78,6 +89,15 @@ impl FrameLayout {
         }
     }
 
+    /// The copy that shows a frame on the chain, if the other one shows it without a caller.
+    fn linked_only(&self, frame: (&[u8], &[u8])) -> Option<Side> {
+        match (self.previous(frame.0).is_null(), self.previous(frame.1).is_null()) {
+            (true, false) => Some(Side::After),
+            (false, true) => Some(Side::Before),
+            _ => None,
+        }
+    }
+
     fn same(&self, frame: (&[u8], &[u8]), innermost: bool) -> bool {
         let instruction = self.instruction.clone();
         self.is_of_one_function(frame)
@@ -87,6 +107,22 @@ impl FrameLayout {
 
     fn is_of_one_function(&self, frame: (&[u8], &[u8])) -> bool {
         self.identity.iter().all(|part| frame.0[part.clone()] == frame.1[part.clone()])
+    }
+}
+
+/// One of the two copies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Before,
+    After,
+}
+
+impl Side {
+    fn of<'a>(self, frame: (&'a [u8], &'a [u8])) -> &'a [u8] {
+        match self {
+            Self::Before => frame.0,
+            Self::After => frame.1,
+        }
     }
 }
 
@@ -128,6 +164,26 @@ pub trait Anchor {
     /// `None` if the ranges were predicted from an older state and did not fit: the anchor then has to have corrected
     /// itself from `bytes`, and is asked once more.
     fn decode(&mut self, bytes: &[u8]) -> Option<Head>;
+
+    /// Whether a frame without a caller, of which both copies are given, is the outermost one of the thread. False for what
+    /// is taken off the chain while it waits, such as a generator. `read` is as in [`Anchor::calling`], and shows the
+    /// present moment.
+    fn is_outermost(
+        &self,
+        read: &dyn Fn(RemoteAddr, &mut [u8]) -> bool,
+        head: Head,
+        addr: RemoteAddr,
+        frame: (&[u8], &[u8]),
+    ) -> bool {
+        let _ = (read, head, addr, frame);
+        true
+    }
+
+    /// Whether a frame stands for the interpreter itself, as one between C and a generator may. It has no function.
+    fn is_shim(&self, frame: &[u8]) -> bool {
+        let _ = frame;
+        false
+    }
 
     /// Whether `caller` waits for `callee`, by what stands in the frames. Asked only where frames have moved; `read` is
     /// for memory that does not change, such as instructions, and false if it fails.
@@ -197,6 +253,8 @@ enum End {
     Truncated,
     /// At a frame that was not copied.
     Missing,
+    /// At a frame that is not on the chain any more, or not yet.
+    Unlinked,
     /// In a loop: the copy is torn, or the target is hostile.
     Loop,
 }
@@ -205,8 +263,10 @@ enum End {
 #[derive(Debug)]
 pub struct ChainReader {
     layout: FrameLayout,
-    /// Where frames lay last time, in ascending order.
+    /// Where frames lay last time and lately, in ascending order.
     predicted: Vec<Range>,
+    /// Small pieces in which frames lay lately, and how many samples ago.
+    lately: Vec<(Range, u32)>,
     /// Room kept after the innermost frame.
     slack: u64,
     ranges: Vec<Range>,
@@ -221,6 +281,7 @@ impl ChainReader {
         Self {
             layout,
             predicted: Vec::new(),
+            lately: Vec::new(),
             slack: SLACK_BYTES,
             ranges: Vec::new(),
             look: Look::default(),
@@ -275,7 +336,7 @@ impl ChainReader {
         let torn = match walked.end {
             End::Missing => return Ok(Outcome::Torn),
             End::Loop => self.addrs.len(),
-            End::Whole | End::Truncated => walked.torn,
+            End::Whole | End::Truncated | End::Unlinked => walked.torn,
         };
         let outcome = if torn == 0 {
             Outcome::Clean
@@ -288,10 +349,7 @@ impl ChainReader {
             }
         };
         let (len, look) = (self.layout.len, &self.look);
-        chain.bytes.clear();
-        for (_, frame) in self.addrs.iter().filter_map(|addr| look.frame(*addr, len)) {
-            chain.bytes.extend_from_slice(frame);
-        }
+        collect(&self.layout, anchor, &self.addrs, |addr| look.frame(addr, len), &mut chain.bytes);
         chain.addrs.clone_from(&self.addrs);
         chain.truncated = walked.end == End::Truncated;
         self.predict(head);
@@ -308,11 +366,14 @@ impl ChainReader {
     ) -> Result<Option<Walked>, ReadError> {
         self.look.pieces.clone_from(&self.predicted);
         if !take(&mut self.look, &mut self.ranges, memory, anchor)? {
+            self.lately.clear();
             return Ok(None);
         }
         let Some(head) = self.look.head else { return Ok(None) };
         let (layout, look) = (&self.layout, &self.look);
-        Ok(Some(walk(layout, head.current, &mut self.addrs, |addr| look.frame(addr, layout.len))))
+        Ok(Some(walk(layout, anchor, &reads(memory), head, &mut self.addrs, |addr| {
+            look.frame(addr, layout.len)
+        })))
     }
 
     /// Follows the chain frame by frame, only to learn where the frames lie. False if that fails.
@@ -389,7 +450,7 @@ impl ChainReader {
         let frame =
             |addr: RemoteAddr| repair.frame(addr, layout.len).or_else(|| look.frame(addr, layout.len));
         let mut addrs = Vec::new();
-        let walked = walk(layout, head.current, &mut addrs, frame);
+        let walked = walk(layout, anchor, &reads(memory), head, &mut addrs, frame);
         // What is not read again must be among the callers that agreed before.
         let standing = &self.addrs[torn.min(self.addrs.len())..];
         let known =
@@ -402,10 +463,7 @@ impl ChainReader {
             self.predict(head);
             return Ok(Outcome::Torn);
         }
-        chain.bytes.clear();
-        for (_, frame) in addrs.iter().filter_map(|addr| frame(*addr)) {
-            chain.bytes.extend_from_slice(frame);
-        }
+        collect(layout, anchor, &addrs, frame, &mut chain.bytes);
         chain.anchor.clear();
         chain.anchor.extend_from_slice(repair.anchor());
         chain.truncated = walked.end == End::Truncated;
@@ -425,7 +483,31 @@ impl ChainReader {
         let unused = top(&self.predicted).map_or(0, |end| end.saturating_sub(head.current.0));
         self.slack = (unused - unused / 8).clamp(SLACK_BYTES, MAX_SLACK_BYTES);
         pieces_of(&self.addrs, self.layout.len, head, self.slack, &mut self.predicted);
+        self.expect_what_was_lately();
     }
+
+    fn expect_what_was_lately(&mut self) {
+        self.lately.retain_mut(|(_, age)| {
+            *age += 1;
+            *age <= MAX_AGE
+        });
+        for piece in self.predicted.iter().filter(|piece| piece.len <= MAX_LATELY_BYTES) {
+            self.lately.retain(|(known, _)| !overlap(known, piece));
+            self.lately.insert(0, (*piece, 0));
+        }
+        self.lately.truncate(MAX_LATELY);
+        for (piece, _) in &self.lately {
+            let at = self.predicted.partition_point(|other| other.addr < piece.addr);
+            let near = &self.predicted[at.saturating_sub(1)..self.predicted.len().min(at + 1)];
+            if !near.iter().any(|other| overlap(other, piece)) {
+                self.predicted.insert(at, *piece);
+            }
+        }
+    }
+}
+
+fn overlap(a: &Range, b: &Range) -> bool {
+    a.addr.0 < b.end() && b.addr.0 < a.end()
 }
 
 /// Copies pieces, anchor, pieces. False if a piece is not mapped.
@@ -466,27 +548,44 @@ struct Walked {
     torn: usize,
 }
 
-/// Follows the chain from `current` and collects the addresses; `frame` gives both copies of a frame.
+/// Follows the chain from its head and collects the addresses; `frame` gives both copies of a frame.
 fn walk<'a>(
     layout: &FrameLayout,
-    current: RemoteAddr,
+    anchor: &dyn Anchor,
+    read: &dyn Fn(RemoteAddr, &mut [u8]) -> bool,
+    head: Head,
     addrs: &mut Vec<RemoteAddr>,
     frame: impl Fn(RemoteAddr) -> Option<(&'a [u8], &'a [u8])>,
 ) -> Walked {
     addrs.clear();
-    let (mut at, mut torn) = (current, 0);
+    let (mut at, mut torn) = (head.current, 0);
+    let mut only = None;
     // Brent's way to find a loop: a mark that moves ahead at growing distances meets itself.
     let (mut mark, mut steps, mut power) = (RemoteAddr::NULL, 0, 1);
     while !at.is_null() {
         if addrs.len() == MAX_FRAMES {
             return Walked { end: End::Truncated, torn };
         }
-        let Some(copies) = frame(at) else { return Walked { end: End::Missing, torn } };
-        addrs.push(at);
-        if !layout.same(copies, addrs.len() == 1) {
-            torn = addrs.len();
+        let addr = at;
+        let Some(copies) = frame(addr) else { return Walked { end: End::Missing, torn } };
+        addrs.push(addr);
+        let innermost = addrs.len() == 1;
+        let shim = shim_of(layout, anchor, only, copies);
+        if let Some(shim) = shim {
+            at = layout.previous(shim);
+        } else {
+            if !layout.same(copies, innermost) {
+                torn = addrs.len();
+            }
+            only = layout.linked_only(copies);
+            at = layout.caller(copies).unwrap_or_else(|| layout.previous(copies.1));
         }
-        at = layout.caller(copies).unwrap_or_else(|| layout.previous(copies.1));
+        if at.is_null() {
+            let frame = shim.map_or(copies, |shim| (shim, shim));
+            if !anchor.is_outermost(read, head, addr, frame) {
+                return Walked { end: End::Unlinked, torn: addrs.len() };
+            }
+        }
         if at == mark && !at.is_null() {
             return Walked { end: End::Loop, torn };
         }
@@ -496,6 +595,49 @@ fn walk<'a>(
         }
     }
     Walked { end: End::Whole, torn }
+}
+
+/// For questions of an [`Anchor`].
+fn reads<M: Memory + ?Sized>(memory: &M) -> impl Fn(RemoteAddr, &mut [u8]) -> bool {
+    |addr, buf| memory.read(addr, buf).is_ok()
+}
+
+/// What a frame is taken from that stands for the interpreter: the copy in which the one above it is linked, or else one
+/// that still shows it. `None` for any other frame, and if the copies contradict each other.
+fn shim_of<'a>(
+    layout: &FrameLayout,
+    anchor: &dyn Anchor,
+    only: Option<Side>,
+    copies: (&'a [u8], &'a [u8]),
+) -> Option<&'a [u8]> {
+    let shown = match only {
+        Some(side) => side,
+        None => match (anchor.is_shim(copies.0), anchor.is_shim(copies.1)) {
+            (true, true) if layout.previous(copies.0) != layout.previous(copies.1) => return None,
+            (true, false) => Side::Before,
+            _ => Side::After,
+        },
+    };
+    Some(shown.of(copies)).filter(|frame| anchor.is_shim(frame))
+}
+
+/// Collects the bytes of a chain that [`walk`] has found whole.
+fn collect<'a>(
+    layout: &FrameLayout,
+    anchor: &dyn Anchor,
+    addrs: &[RemoteAddr],
+    frame: impl Fn(RemoteAddr) -> Option<(&'a [u8], &'a [u8])>,
+    out: &mut Vec<u8>,
+) {
+    out.clear();
+    let mut only = None;
+    for copies in addrs.iter().filter_map(|addr| frame(*addr)) {
+        let shim = shim_of(layout, anchor, only, copies);
+        out.extend_from_slice(shim.unwrap_or(copies.1));
+        if shim.is_none() {
+            only = layout.linked_only(copies);
+        }
+    }
 }
 
 /// What the frames of one copy say of themselves.
@@ -527,7 +669,7 @@ fn settle<M: Memory + ?Sized>(
         })
     };
     let after = |addr: RemoteAddr| find(addr).map(|(_, (_, frame))| (frame, frame));
-    if !matches!(walk(layout, head.current, addrs, after).end, End::Whole | End::Truncated) {
+    if !matches!(walk(layout, anchor, &reads(memory), head, addrs, after).end, End::Whole | End::Truncated) {
         return Settled::Unclear;
     }
     let stands =
@@ -550,7 +692,7 @@ fn settle<M: Memory + ?Sized>(
             return Settled::LeftOver;
         }
         let ((_, callee), (_, caller)) = (called, calling);
-        match anchor.calling(&|addr, buf| memory.read(addr, buf).is_ok(), caller, callee) {
+        match anchor.calling(&reads(memory), caller, callee) {
             Calling::Yes if piece == caller_piece => {}
             // Pieces are copied one after the other: a caller elsewhere must have stood still all the while.
             Calling::Yes if stands(addrs[at + 1], false) => {}

@@ -10,7 +10,7 @@ mod v3_13;
 mod v3_14;
 mod v3_15;
 
-use slip_remote::{Calling, Memory, RemoteAddr};
+use slip_remote::{Calling, Head, Memory, RemoteAddr};
 
 use crate::bytes::addr_at;
 use crate::{AttachError, Version};
@@ -145,6 +145,8 @@ pub(crate) struct FrameOffsets {
     pub(crate) owner: usize,
     /// From this owner on, a frame stands for the interpreter itself.
     pub(crate) first_shim_owner: u8,
+    /// Beyond this owner, what was copied is no frame.
+    pub(crate) last_owner: u8,
     /// How to tell that the frame runs.
     pub(crate) running: Running,
     /// Bytes before the locals.
@@ -169,6 +171,70 @@ pub(crate) enum Running {
 }
 
 impl FrameOffsets {
+    /// Whether a frame stands for the interpreter itself.
+    pub(crate) fn is_shim(&self, frame: &[u8]) -> bool {
+        (self.first_shim_owner..=self.last_owner).contains(&self.owner_of(frame))
+    }
+
+    /// Whether what was copied may be a frame at all: the memory of a generator that has ended may be anything.
+    pub(crate) fn may_be_frame(&self, frame: &[u8]) -> bool {
+        self.owner_of(frame) <= self.last_owner
+    }
+
+    fn owner_of(&self, frame: &[u8]) -> u8 {
+        frame.get(self.owner).copied().unwrap_or(u8::MAX)
+    }
+
+    /// Whether a frame without a caller, of which two copies are given, is the outermost one of its thread.
+    ///
+    /// A generator has no caller while it is suspended. While it runs it always has one from 3.12 on, if only a frame of
+    /// the interpreter. On 3.11 it has none if C code resumes it where no Python code runs, as servers in C do: then its
+    /// `gi_frame_state`, which stands before the frame, says that it runs. It says so for some 10 ns before the frame is
+    /// linked as well, so what was copied has to look the same, too.
+    pub(crate) fn is_outermost(
+        &self,
+        read: &dyn Fn(RemoteAddr, &mut [u8]) -> bool,
+        head: Head,
+        addr: RemoteAddr,
+        frame: (&[u8], &[u8]),
+    ) -> bool {
+        /// `hooks_inited`, `closed`, `running_async`, `frame_state` and padding (`Include/cpython/genobject.h` of 3.11).
+        const FLAGS_BYTES: usize = 8;
+        const FRAME_STATE: usize = 3;
+        const FRAME_EXECUTING: u8 = 0;
+        let innermost = addr == head.current;
+        match self.owner_of(frame.1) {
+            // The first frame of a thread lies in a chunk of its stack, and so does the second one then.
+            FRAME_OWNED_BY_THREAD => return !innermost || !head.limit.is_null(),
+            FRAME_OWNED_BY_GENERATOR => {}
+            _ => return self.is_shim(frame.1),
+        }
+        if self.running != Running::StacktopWithEntry {
+            return false;
+        }
+        let mut generator = vec![0; FLAGS_BYTES + self.len];
+        if !read(RemoteAddr(addr.0.wrapping_sub(FLAGS_BYTES as u64)), &mut generator) {
+            return false;
+        }
+        let (flags, now) = generator.split_at(FLAGS_BYTES);
+        let is_as_before = |then: &[u8]| match innermost {
+            true => {
+                let pointer = |at: usize| addr_at(then, at) == addr_at(now, at);
+                pointer(self.executable) && pointer(self.previous) && self.has_lent_stacktop(then)
+            }
+            false => then == now,
+        };
+        flags[FRAME_STATE] == FRAME_EXECUTING
+            && addr_at(now, self.previous).is_null()
+            && [frame.0, frame.1, now].into_iter().all(is_as_before)
+    }
+
+    /// Whether the evaluation loop keeps the top of the value stack, up to 3.13.
+    fn has_lent_stacktop(&self, frame: &[u8]) -> bool {
+        let at = self.instr_ptr + 8;
+        frame.get(at..at + 4).is_some_and(|bytes| bytes == (-1_i32).to_le_bytes())
+    }
+
     /// Whether `caller` waits for `callee`, by what stands in the frames.
     pub(crate) fn calling(
         &self,
@@ -176,15 +242,10 @@ impl FrameOffsets {
         caller: &[u8],
         callee: &[u8],
     ) -> Calling {
-        let is_shim =
-            |frame: &[u8]| frame.get(self.owner).is_none_or(|owner| *owner >= self.first_shim_owner);
         let runs = match self.running {
             Running::StacktopWithEntry if callee.get(self.owner - 1) != Some(&0) => return Calling::Unknown,
-            _ if is_shim(caller) || is_shim(callee) => return Calling::Yes,
-            Running::StacktopWithEntry | Running::Stacktop => {
-                let at = self.instr_ptr + 8;
-                caller.get(at..at + 4).is_some_and(|bytes| bytes == (-1_i32).to_le_bytes())
-            }
+            _ if self.is_shim(caller) || self.is_shim(callee) => return Calling::Yes,
+            Running::StacktopWithEntry | Running::Stacktop => self.has_lent_stacktop(caller),
             Running::Instruction(enter) => {
                 let mut opcode = [0];
                 if !read(addr_at(caller, self.instr_ptr), &mut opcode) {
@@ -196,6 +257,9 @@ impl FrameOffsets {
         if runs { Calling::No } else { Calling::Yes }
     }
 }
+
+/// Owner of a frame that lies in a chunk of the thread's stack, in every version.
+pub(crate) const FRAME_OWNED_BY_THREAD: u8 = 0;
 
 /// Owner of a frame that lives in a generator, a coroutine or an asynchronous generator, in every version.
 pub(crate) const FRAME_OWNED_BY_GENERATOR: u8 = 1;

@@ -79,6 +79,9 @@ const COMPACT_MORE: usize = 16;
 /// From this owner on (`FRAME_OWNED_BY_CSTACK`, later `FRAME_OWNED_BY_INTERPRETER`), frames are not Python's.
 const FIRST_SHIM_OWNER: u8 = 3;
 
+/// From 3.14 on, when both of them exist; 3.13 has no 4.
+const LAST_OWNER: u8 = 4;
+
 impl Report {
     /// Reads the report at `runtime`.
     ///
@@ -166,6 +169,7 @@ impl Report {
                 instr_ptr: field(self.instr_ptr),
                 owner: field(self.owner),
                 first_shim_owner: FIRST_SHIM_OWNER,
+                last_owner: LAST_OWNER,
                 running: self.running,
                 len: field(self.localsplus),
             },

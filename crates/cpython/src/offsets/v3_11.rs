@@ -38,6 +38,7 @@ pub(super) const OFFSETS: Offsets = Offsets {
         owner: 69,
         // There are no such frames yet.
         first_shim_owner: 3,
+        last_owner: 2,
         running: Running::StacktopWithEntry,
         len: 72,
     },

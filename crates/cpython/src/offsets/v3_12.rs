@@ -37,6 +37,7 @@ pub(super) const OFFSETS: Offsets = Offsets {
         instr_ptr: 56,
         owner: 70,
         first_shim_owner: 3,
+        last_owner: 3,
         running: Running::Stacktop,
         len: 72,
     },

@@ -207,3 +207,106 @@ fn a_loop_and_a_wild_pointer_end() {
     assert_eq!(reader.read(&target, &mut FixedAnchor { speaks: false }, &mut chain), Ok(Outcome::Torn));
     assert!(chain.addrs.is_empty());
 }
+
+/// A function, what stands for the interpreter, and a generator that is linked only while it runs.
+const FUNCTION: u64 = 0x1000;
+const SHIM: u64 = 0x9000;
+const GENERATOR: u64 = 0x7000;
+
+/// A target whose generator is linked in each copy of a look as it is told, and whose shim is overwritten otherwise.
+struct Blinking {
+    current: u64,
+    linked: [bool; 2],
+    looks: RefCell<usize>,
+}
+
+impl Blinking {
+    fn word(&self, addr: u64, linked: bool) -> u64 {
+        match addr {
+            ANCHOR => self.current,
+            FUNCTION | GENERATOR => addr,
+            SHIM if linked => addr,
+            0x9008 if linked => FUNCTION,
+            0x7008 if linked => SHIM,
+            SHIM..0x9018 => 0xdead,
+            _ => 0,
+        }
+    }
+}
+
+impl Memory for Blinking {
+    fn read(&self, addr: RemoteAddr, buf: &mut [u8]) -> Result<(), ReadError> {
+        self.read_ranges(&[Range::new(addr, buf.len())], buf).map(|_| ())
+    }
+
+    fn read_ranges(&self, ranges: &[Range], buf: &mut [u8]) -> Result<usize, ReadError> {
+        *self.looks.borrow_mut() += 1;
+        let (mut rest, mut after) = (buf, false);
+        for range in ranges {
+            let (bytes, tail) = rest.split_at_mut(range.len);
+            rest = tail;
+            after |= range.addr.0 == ANCHOR;
+            for (nth, word) in bytes.chunks_mut(8).enumerate() {
+                let value = self.word(range.addr.0 + nth as u64 * 8, self.linked[usize::from(after)]);
+                word.copy_from_slice(&value.to_le_bytes());
+            }
+        }
+        Ok(ranges.len())
+    }
+}
+
+struct BlinkingAnchor;
+
+impl Anchor for BlinkingAnchor {
+    fn ranges(&self, out: &mut Vec<Range>) {
+        out.push(Range::new(RemoteAddr(ANCHOR), 8));
+    }
+
+    fn decode(&mut self, bytes: &[u8]) -> Option<Head> {
+        let current = RemoteAddr(u64::from_le_bytes(bytes.try_into().unwrap()));
+        Some(Head { current, limit: RemoteAddr::NULL })
+    }
+
+    fn is_outermost(
+        &self,
+        _: &dyn Fn(RemoteAddr, &mut [u8]) -> bool,
+        _: Head,
+        addr: RemoteAddr,
+        _: (&[u8], &[u8]),
+    ) -> bool {
+        addr.0 == FUNCTION
+    }
+
+    fn is_shim(&self, frame: &[u8]) -> bool {
+        frame[..8] == SHIM.to_le_bytes()
+    }
+}
+
+#[test]
+fn a_generator_has_the_caller_of_the_copy_in_which_it_runs() {
+    let (mut reader, mut chain) = (reader(), Chain::default());
+    for linked in [[true, true], [true, false], [false, true], [true, true]] {
+        let target = Blinking { current: GENERATOR, linked, looks: RefCell::default() };
+        assert_eq!(reader.read(&target, &mut BlinkingAnchor, &mut chain), Ok(Outcome::Clean), "{linked:?}");
+        assert_eq!(functions(&chain), [FUNCTION, SHIM, GENERATOR], "{linked:?}");
+    }
+    let target = Blinking { current: GENERATOR, linked: [false; 2], looks: RefCell::default() };
+    assert_eq!(reader.read(&target, &mut BlinkingAnchor, &mut chain), Ok(Outcome::Torn));
+    assert!(chain.addrs.is_empty());
+}
+
+#[test]
+fn a_generator_is_expected_for_some_samples_after_it_has_run() {
+    let (mut reader, mut chain) = (reader(), Chain::default());
+    let mut read = |current| {
+        let target = Blinking { current, linked: [true; 2], looks: RefCell::default() };
+        assert_eq!(reader.read(&target, &mut BlinkingAnchor, &mut chain), Ok(Outcome::Clean));
+        target.looks.into_inner()
+    };
+    read(GENERATOR);
+    assert_eq!([FUNCTION, FUNCTION, FUNCTION, GENERATOR].map(&mut read), [1; 4]);
+    for _ in 0..=MAX_AGE {
+        assert_eq!(read(FUNCTION), 1);
+    }
+    assert!(read(GENERATOR) > 1, "it is forgotten at last");
+}
