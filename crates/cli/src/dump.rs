@@ -139,6 +139,9 @@ fn plain(sink: &mut Sink, samples: &[Sample]) -> String {
                     (_, line) => format!("    {name} ({file}:{line})\n"),
                 };
             }
+            if sample.state.has(State::TRUNCATED) {
+                text += "    [truncated]\n";
+            }
         }
     }
     text

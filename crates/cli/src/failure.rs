@@ -91,11 +91,11 @@ impl From<SessionError> for Failure {
 /// There are threads, but each stack that was read did not hold together.
 pub(crate) fn no_stack(message: &str, paused: bool) -> Failure {
     let failure = Failure::new(NO_EVIDENCE, message);
-    if paused {
-        failure
+    failure.hint(if paused {
+        "it stood still, so its stack is one that we do not understand: please report it, with the interpreter's version"
     } else {
-        failure.hint("if the target is too fast, `--pause` stops it while it is read")
-    }
+        "if the target is too fast, `--pause` stops it while it is read"
+    })
 }
 
 /// Why a process cannot be sampled, in words.

@@ -241,6 +241,25 @@ fn a_program_that_was_removed_can_still_be_read() {
 }
 
 #[test]
+fn a_stack_without_its_outer_end_says_so() {
+    let target = Target::python(
+        "
+import sys
+sys.setrecursionlimit(30_000)
+def down(depth):
+    if depth:
+        return down(depth - 1)
+    print('ready', flush=True)
+    sys.stdin.readline()
+down(17_000)
+",
+    );
+    let text = run(&["dump", "--pid", &target.pid()]).stdout;
+    assert_eq!(text.lines().last(), Some("    [truncated]"));
+    assert_eq!(text.lines().filter(|line| line.contains("down (")).count(), 16_384);
+}
+
+#[test]
 fn exec_into_another_program_is_noticed() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("a.slip");
