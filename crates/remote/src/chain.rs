@@ -49,7 +49,7 @@ const MAX_SLACK_BYTES: u64 = 32 * 1_024;
 const MAX_AGE: u32 = 64;
 
 /// Most such pieces, and the largest: generators and frames on the C stack lie alone.
-const MAX_LATELY: usize = 4;
+const MAX_LATELY: usize = 6;
 const MAX_LATELY_BYTES: usize = 1_024;
 
 /// Callers of the torn part that are read again with it: a return during the repair lands there.
@@ -263,8 +263,10 @@ enum End {
 #[derive(Debug)]
 pub struct ChainReader {
     layout: FrameLayout,
-    /// Where frames lay last time and lately, in ascending order.
+    /// Where the frames of the last whole chain lay, and where others lay lately, in ascending order.
     predicted: Vec<Range>,
+    /// The former alone.
+    last: Vec<Range>,
     /// Small pieces in which frames lay lately, and how many samples ago.
     lately: Vec<(Range, u32)>,
     /// Room kept after the innermost frame.
@@ -281,6 +283,7 @@ impl ChainReader {
         Self {
             layout,
             predicted: Vec::new(),
+            last: Vec::new(),
             lately: Vec::new(),
             slack: SLACK_BYTES,
             ranges: Vec::new(),
@@ -333,17 +336,17 @@ impl ChainReader {
         let (Some(walked), Some(head)) = (walked, self.look.head) else { return Ok(Outcome::Torn) };
         chain.anchor.clear();
         chain.anchor.extend_from_slice(self.look.anchor());
-        let torn = match walked.end {
+        let walked = match walked.end {
             End::Missing => return Ok(Outcome::Torn),
-            End::Loop => self.addrs.len(),
-            End::Whole | End::Truncated | End::Unlinked => walked.torn,
+            End::Loop => Walked { torn: self.addrs.len(), ..walked },
+            End::Whole | End::Truncated | End::Unlinked => walked,
         };
-        let outcome = if torn == 0 {
+        let outcome = if walked.torn == 0 {
             Outcome::Clean
         } else {
             match settle(&self.layout, &[&self.look], memory, anchor, head, &mut self.addrs) {
                 Settled::Whole => Outcome::Repaired,
-                Settled::Unclear => return self.read_torn_part(memory, anchor, torn, chain),
+                Settled::Unclear => return self.read_torn_part(memory, anchor, walked, chain),
                 // It goes on in the same way, so that the repair would be taken in by the same picture.
                 Settled::LeftOver => return Ok(Outcome::Torn),
             }
@@ -366,6 +369,7 @@ impl ChainReader {
     ) -> Result<Option<Walked>, ReadError> {
         self.look.pieces.clone_from(&self.predicted);
         if !take(&mut self.look, &mut self.ranges, memory, anchor)? {
+            self.last.clear();
             self.lately.clear();
             return Ok(None);
         }
@@ -427,18 +431,30 @@ impl ChainReader {
         if failed {
             return Ok(false);
         }
-        self.predict(head);
+        let outermost = self.addrs.last().copied().and_then(|addr| {
+            let at = page.0.find(addr, len)?;
+            Some((addr, &page.1[at..at + len]))
+        });
+        let is_whole = !at.is_null()
+            || outermost
+                .is_none_or(|(addr, frame)| anchor.is_outermost(&reads(memory), head, addr, (frame, frame)));
+        if is_whole {
+            self.predict(head)
+        } else {
+            self.expect_more()
+        }
         Ok(true)
     }
 
-    /// Reads the `torn` innermost frames again, once.
+    /// Reads the torn innermost frames of a walk again, once.
     fn read_torn_part<M: Memory + ?Sized>(
         &mut self,
         memory: &M,
         anchor: &mut dyn Anchor,
-        torn: usize,
+        Walked { end, torn }: Walked,
         chain: &mut Chain,
     ) -> Result<Outcome, ReadError> {
+        let is_whole = end != End::Unlinked;
         let again = torn.saturating_add(REPAIR_MARGIN).min(self.addrs.len());
         let head = self.look.head.unwrap_or_default();
         pieces_of(&self.addrs[..again], self.layout.len, head, SLACK_BYTES, &mut self.repair.pieces);
@@ -460,7 +476,11 @@ impl ChainReader {
             || !((whole && walked.torn == 0)
                 || settle(layout, &[repair, look], memory, anchor, head, &mut addrs) == Settled::Whole)
         {
-            self.predict(head);
+            if is_whole {
+                self.predict(head)
+            } else {
+                self.expect_more()
+            }
             return Ok(Outcome::Torn);
         }
         collect(layout, anchor, &addrs, frame, &mut chain.bytes);
@@ -480,9 +500,20 @@ impl ChainReader {
             (pieces[at].end() >= head.current.0).then(|| pieces[at].end())
         };
         // A stack that was deeper is likely to be so again; the room for it shrinks by an eighth with each sample.
-        let unused = top(&self.predicted).map_or(0, |end| end.saturating_sub(head.current.0));
+        let unused = top(&self.last).map_or(0, |end| end.saturating_sub(head.current.0));
         self.slack = (unused - unused / 8).clamp(SLACK_BYTES, MAX_SLACK_BYTES);
-        pieces_of(&self.addrs, self.layout.len, head, self.slack, &mut self.predicted);
+        pieces_of(&self.addrs, self.layout.len, head, self.slack, &mut self.last);
+        let small = |piece: &&Range| piece.len <= MAX_LATELY_BYTES;
+        note(&mut self.lately, self.last.iter().filter(small).copied());
+        self.expect_what_was_lately();
+    }
+
+    /// Expects frames of a part of a chain, too.
+    fn expect_more(&mut self) {
+        let len = self.layout.len;
+        let is_new = |addr: &&RemoteAddr| !self.last.iter().any(|piece| piece.find(**addr, len).is_some());
+        let innermost = self.addrs.iter().filter(is_new).take(MAX_LATELY);
+        note(&mut self.lately, innermost.map(|addr| Range::new(*addr, len)));
         self.expect_what_was_lately();
     }
 
@@ -491,11 +522,7 @@ impl ChainReader {
             *age += 1;
             *age <= MAX_AGE
         });
-        for piece in self.predicted.iter().filter(|piece| piece.len <= MAX_LATELY_BYTES) {
-            self.lately.retain(|(known, _)| !overlap(known, piece));
-            self.lately.insert(0, (*piece, 0));
-        }
-        self.lately.truncate(MAX_LATELY);
+        self.predicted.clone_from(&self.last);
         for (piece, _) in &self.lately {
             let at = self.predicted.partition_point(|other| other.addr < piece.addr);
             let near = &self.predicted[at.saturating_sub(1)..self.predicted.len().min(at + 1)];
@@ -504,6 +531,15 @@ impl ChainReader {
             }
         }
     }
+}
+
+/// Puts pieces at the begin of those in which frames lay lately.
+fn note(lately: &mut Vec<(Range, u32)>, pieces: impl Iterator<Item = Range>) {
+    for piece in pieces {
+        lately.retain(|(known, _)| !overlap(known, &piece));
+        lately.insert(0, (piece, 0));
+    }
+    lately.truncate(MAX_LATELY);
 }
 
 fn overlap(a: &Range, b: &Range) -> bool {
