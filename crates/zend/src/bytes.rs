@@ -1,6 +1,6 @@
 //! Numbers out of copied memory, many small reads at once, and tables by address.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 use slip_remote::{Memory, Range, ReadError, RemoteAddr, prefetch};
@@ -115,9 +115,6 @@ impl Batch {
 
 /// A table by address.
 pub(crate) type ByAddr<V> = HashMap<RemoteAddr, V, AddrHash>;
-
-/// A set of addresses.
-pub(crate) type Addrs = HashSet<RemoteAddr, AddrHash>;
 
 /// Hashes addresses. Each frame of each sample is looked up several times; the standard hash makes up most of a sample's
 /// cost then. The key is drawn anew for each table, so that a target cannot choose addresses that collide.

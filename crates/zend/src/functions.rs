@@ -28,7 +28,7 @@ use std::sync::Arc;
 use slip_model::{Interner, StringId};
 use slip_remote::{Memory, Range, ReadError, RemoteAddr};
 
-use crate::bytes::{AddrHash, Addrs, Batch, ByAddr, addr_at, u8_at, u32_at, u64_at};
+use crate::bytes::{AddrHash, Batch, ByAddr, addr_at, u8_at, u32_at, u64_at};
 use crate::calls::hash_of_name;
 use crate::code::{CodeAddr, Owner, Owners};
 use crate::offsets::{MmHeap, Offsets};
@@ -227,8 +227,9 @@ pub(crate) struct Functions {
     batch: Batch,
     /// Functions to be read, each once.
     loading: HashSet<CodeAddr, AddrHash>,
-    /// Oplines to be read, each once, and which part of the batch they are.
-    pending: Addrs,
+    /// Oplines to be read, each once for each function, and which part of the batch they are: closures made at the same
+    /// place are functions of their own that have their code in common (`zend_create_closure` in `Zend/zend_closures.c`).
+    pending: HashSet<(CodeAddr, RemoteAddr), AddrHash>,
     op_reads: Vec<(Wanted, usize)>,
 }
 
@@ -353,7 +354,7 @@ impl Functions {
                     true
                 }
             };
-            if op_needed && !want.opline.is_null() && self.pending.insert(want.opline) {
+            if op_needed && !want.opline.is_null() && self.pending.insert((want.func, want.opline)) {
                 self.op_reads.push((*want, 0));
             }
         }
