@@ -521,10 +521,12 @@ impl Frames {
             Kind::User | Kind::Code => {}
         }
         let Some(op) = self.op(caller, calling, executor) else { return Ok(false) };
-        // Code returns its result into a variable of its caller, or nowhere.
+        // Code returns its result into a variable of its caller, or nowhere. A call whose missing arguments are still being
+        // computed has a frame that does not say it yet (`start_fake_frame` in `Zend/zend_execute.c`).
         let result = caller.addr.offset(u64::from(op.result_var));
+        let has_begun = op.opcode != self.offsets.op.zend_check_undef_args;
         let by_code = matches!(called.kind, Kind::User | Kind::Code);
-        if by_code && !callee.return_value.is_null() && callee.return_value != result {
+        if by_code && has_begun && !callee.return_value.is_null() && callee.return_value != result {
             return Ok(false);
         }
         let table = &self.offsets.op;
@@ -543,14 +545,21 @@ impl Frames {
         }
     }
 
-    /// Whether an instruction ends a call that another one began by name.
+    /// Whether an instruction belongs to a call that another one began by name.
     fn names_callee(&self, opcode: u8) -> bool {
         let table = &self.offsets.op;
-        [table.zend_do_fcall, table.zend_do_icall, table.zend_do_ucall, table.zend_do_fcall_by_name]
-            .contains(&opcode)
+        [
+            table.zend_do_fcall,
+            table.zend_do_icall,
+            table.zend_do_ucall,
+            table.zend_do_fcall_by_name,
+            table.zend_check_undef_args,
+        ]
+        .contains(&opcode)
     }
 
-    /// Whether an instruction calls functions without leaving the VM.
+    /// Whether an instruction puts a frame above its own without calling through the engine, which marks the frames that it
+    /// makes as its own ([`Raw::top`]).
     fn calls(&self, opcode: u8) -> bool {
         let table = &self.offsets.op;
         [
@@ -559,8 +568,11 @@ impl Frames {
             table.zend_do_ucall,
             table.zend_do_fcall_by_name,
             table.zend_call_trampoline,
-            // Property hooks; since 8.4.
+            // Defaults of arguments that a call with names has left out are computed in the frame of the callee.
+            table.zend_check_undef_args,
+            // Property hooks; since 8.4. Those of other instructions are called through the engine.
             table.zend_fetch_obj_r,
+            table.zend_fetch_obj_func_arg,
             // Put in the place of any of these by extensions.
             table.zend_user_opcode,
         ]

@@ -22,8 +22,9 @@ use crate::single_copy::{Found, SingleCopy};
 /// `INCLUDE_OR_EVAL`, `DO_FCALL`, `DO_ICALL`, `DO_UCALL`, `DO_FCALL_BY_NAME`, `CALL_TRAMPOLINE`.
 const CALLING_OPCODES: [u8; 6] = [73, 60, 129, 130, 131, 158];
 
-/// `FETCH_OBJ_R`, `FETCH_OBJ_IS` and `FETCH_OBJ_FUNC_ARG`: from 8.4 on they enter property hooks.
-const PROPERTY_READING_OPCODES: [u8; 3] = [82, 91, 94];
+/// Instructions that may have called: `FETCH_OBJ_R`, `FETCH_OBJ_IS` and `FETCH_OBJ_FUNC_ARG` enter property hooks from 8.4
+/// on, and `CHECK_UNDEF_ARGS` computes defaults in the frame of the function that is about to be called.
+const PERHAPS_CALLING_OPCODES: [u8; 4] = [82, 91, 94, 199];
 
 /// `ZEND_CALL_TOP`: the frame was entered by the engine, not by an instruction of its caller (`zend_compile.h`).
 const ZEND_CALL_TOP: u32 = 1 << 17;
@@ -165,7 +166,7 @@ impl Anchor for GlobalsAnchor {
             callee.get(frame.this + self.offsets.zval.type_info..).and_then(|bytes| bytes.first_chunk());
         let by_engine = flags.is_none_or(|flags| u32::from_le_bytes(*flags) & ZEND_CALL_TOP != 0);
         // The engine itself calls for many instructions: magic methods, destructors, generators, property hooks.
-        if by_engine || PROPERTY_READING_OPCODES.contains(&opcode) || is_internal(callee) {
+        if by_engine || PERHAPS_CALLING_OPCODES.contains(&opcode) || is_internal(callee) {
             return Calling::Unknown;
         }
         Calling::No

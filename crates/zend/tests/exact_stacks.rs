@@ -66,5 +66,6 @@ macro_rules! themes {
 
 themes! {
     callbacks closures exceptions exceptions_nested fibers fibers_and_generators frameless functions generators handlers includes
-    magic methods names namespaced output recursion shutdown stream_wrapper yield_from yield_from_shared
+    magic methods names namespaced output property_hooks recursion shutdown stream_wrapper yield_from
+    yield_from_shared
 }
