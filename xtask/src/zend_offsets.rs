@@ -116,6 +116,7 @@ const GROUPS: &[Group] = &[
         name: "execute_data",
         ty: "ExecuteData",
         fields: &[
+            field("size", "sizeof(zend_execute_data)"),
             field("opline", "offsetof(zend_execute_data, opline)"),
             field("return_value", "offsetof(zend_execute_data, return_value)"),
             field("func", "offsetof(zend_execute_data, func)"),

@@ -202,6 +202,9 @@ impl Frames {
             }
             self.buffers.addrs.push(addr);
             let raw = self.raw(addr, bytes, true);
+            if self.is_of_attribute(&raw) {
+                continue;
+            }
             if !raw.func.addr.is_null() {
                 self.buffers.raw.push(raw);
                 continue;
@@ -364,6 +367,20 @@ impl Frames {
             prev: addr_at(bytes, table.prev_execute_data),
             linked,
         }
+    }
+
+    /// Whether this is the frame that stands for the place of an attribute while its constructor runs. `debug_backtrace()`
+    /// takes a file and a line from it and does not show it.
+    ///
+    /// It has nothing but an instruction and a function behind it on the stack of the VM, made for it alone
+    /// (`call_attribute_constructor` in `ext/reflection/php_reflection.c`). The functions of other frames lie elsewhere: on
+    /// that stack there are frames and their variables.
+    fn is_of_attribute(&self, raw: &Raw) -> bool {
+        let (op, func) = (raw.addr.offset(self.offsets.execute_data.size as u64), raw.func.addr);
+        raw.opline == op
+            && func == op.offset(self.offsets.op.size as u64)
+            && raw.return_value.is_null()
+            && !raw.top
     }
 
     /// The generator whose `execute_fake` this frame is.

@@ -121,6 +121,7 @@ table!(
 table!(
     /// `zend_execute_data`: a frame, and the flag in its call information that the engine, not code, made the call.
     ExecuteData {
+        size: usize,
         opline: usize,
         return_value: usize,
         func: usize,

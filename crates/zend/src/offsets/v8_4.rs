@@ -45,6 +45,7 @@ pub(super) const TABLE: Offsets = Offsets {
     },
     sapi_module: SapiModule { name: 0 },
     execute_data: ExecuteData {
+        size: 80,
         opline: 0,
         return_value: 16,
         func: 24,
