@@ -87,6 +87,7 @@ const GROUPS: &[Group] = &[
             field("opline_before_exception", "offsetof(zend_executor_globals, opline_before_exception)"),
             field("exception_op", "offsetof(zend_executor_globals, exception_op)"),
             field("exception_op_len", "sizeof(((zend_executor_globals *) 0)->exception_op)"),
+            field("active_fiber", "offsetof(zend_executor_globals, active_fiber)"),
         ],
     },
     Group {
@@ -207,6 +208,15 @@ const GROUPS: &[Group] = &[
             field("execute_data", "offsetof(zend_generator, execute_data)"),
             field("node_parent", "offsetof(zend_generator, node.parent)"),
             field("execute_fake", "offsetof(zend_generator, execute_fake)"),
+        ],
+    },
+    Group {
+        name: "fiber",
+        ty: "Fiber",
+        fields: &[
+            field("flags", "offsetof(zend_fiber, flags)"),
+            field("stack_bottom", "offsetof(zend_fiber, stack_bottom)"),
+            field("zend_fiber_flag_destroyed", "ZEND_FIBER_FLAG_DESTROYED"),
         ],
     },
     Group {
@@ -341,7 +351,7 @@ fn grouped(number: u32) -> String {
 /// The C program that prints one number per line.
 fn program() -> String {
     let mut text = String::from(
-        "#include <stddef.h>\n#include <stdio.h>\n#include \"php.h\"\n#include \"SAPI.h\"\n#include \"zend_generators.h\"\n\
+        "#include <stddef.h>\n#include <stdio.h>\n#include \"php.h\"\n#include \"SAPI.h\"\n#include \"zend_generators.h\"\n#include \"zend_fibers.h\"\n\
          int main(void) {\n\
          #ifdef ZTS\nputs(\"zts\");\n#elif ZEND_DEBUG\nputs(\"debug\");\n#else\nputs(\"nts release\");\n#endif\n\
          printf(\"%u\\n\", (unsigned) ZEND_MODULE_API_NO);\n",

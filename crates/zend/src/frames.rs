@@ -82,6 +82,8 @@ pub(crate) struct Executor {
     pub(crate) exception_op: RemoteAddr,
     /// `EG(opline_before_exception)`: where the exception came up.
     pub(crate) opline_before: RemoteAddr,
+    /// `&EG(active_fiber)`.
+    pub(crate) active_fiber: RemoteAddr,
 }
 
 /// What is known of the moment of a sample.
@@ -246,7 +248,10 @@ impl Frames {
         seen: &Seen,
     ) -> Result<Option<Stack>, ReadError> {
         // The real outermost frame was called by the engine; before a call the link to the caller is null.
-        if !truncated && self.buffers.raw.last().is_some_and(|outermost| !outermost.top) {
+        if !truncated
+            && self.buffers.raw.last().is_some_and(|outermost| !outermost.top)
+            && !self.are_of_destroyed_fiber(memory, executor)?
+        {
             return Ok(None);
         }
         // Generators are not called by their neighbours.
@@ -269,6 +274,53 @@ impl Frames {
             }
         }
         Ok(Some(Stack { id: node.stack, truncated, script: node.script }))
+    }
+
+    /// Whether the chain is that of a fiber which is being destroyed. Its frames are read once more.
+    ///
+    /// What a suspended fiber still has to do when nobody needs it any more, `finally` and destructors, runs above the frame
+    /// at its bottom, which is linked to nobody then (`zend_fiber_object_destroy` in `Zend/zend_fibers.c`). But it is linked
+    /// to nobody also for the moment in which a fiber suspends itself, and then who resumed it belongs to the stack. So the
+    /// frames must be there after the fiber has been seen to be on its last way, which it never leaves.
+    fn are_of_destroyed_fiber<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        executor: Executor,
+    ) -> Result<bool, ReadError> {
+        let Some(bottom) = self.buffers.raw.last().copied() else { return Ok(false) };
+        let is_empty = bottom.return_value.is_null() && bottom.this.is_null();
+        let mut fiber = [0; 8];
+        if !is_empty || !read(memory, executor.active_fiber, &mut fiber)? {
+            return Ok(false);
+        }
+        let fiber = addr_at(&fiber, 0);
+        if fiber.is_null() {
+            return Ok(false);
+        }
+        let table = &self.offsets.fiber;
+        let len = frame_len(self.offsets);
+        let Buffers { batch, raw, addrs, .. } = &mut *self.buffers;
+        batch.clear();
+        let flags = batch.push(fiber.offset(table.flags as u64), 1);
+        let stack_bottom = batch.push(fiber.offset(table.stack_bottom as u64), 8);
+        let current = batch.push(executor.current_execute_data, 8);
+        let parts: Vec<usize> = raw.iter().map(|raw| batch.push(raw.addr, len)).collect();
+        batch.read(memory)?;
+        let addr = |part: usize| batch.get(part).map_or(RemoteAddr::NULL, |bytes| addr_at(bytes, 0));
+        let is_destroyed =
+            batch.get(flags).is_some_and(|flags| u8_at(flags, 0) & table.zend_fiber_flag_destroyed != 0);
+        if !is_destroyed || addr(stack_bottom) != bottom.addr || addrs.first() != Some(&addr(current)) {
+            return Ok(false);
+        }
+        for (at, part) in parts.into_iter().enumerate() {
+            let then = self.buffers.raw[at];
+            let now = self.buffers.batch.get(part).map(|bytes| self.raw(then.addr, bytes, then.linked));
+            let Some(now) = now.filter(|now| *now == Raw { opline: now.opline, ..then }) else {
+                return Ok(false);
+            };
+            self.buffers.raw[at] = now;
+        }
+        Ok(true)
     }
 
     /// How many frames, counted from the outermost, were named before, and where they led.

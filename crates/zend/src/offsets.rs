@@ -54,6 +54,7 @@ table!(
         class_entry: ClassEntry,
         string: ZendString,
         generator: Generator,
+        fiber: Fiber,
         zval: Zval,
     }
 );
@@ -92,6 +93,7 @@ table!(
         opline_before_exception: usize,
         exception_op: usize,
         exception_op_len: usize,
+        active_fiber: usize,
     }
 );
 
@@ -208,6 +210,15 @@ table!(
         execute_data: usize,
         node_parent: usize,
         execute_fake: usize,
+    }
+);
+
+table!(
+    /// `zend_fiber`, and the flag that it is being destroyed.
+    Fiber {
+        flags: usize,
+        stack_bottom: usize,
+        zend_fiber_flag_destroyed: u8,
     }
 );
 

@@ -442,6 +442,7 @@ impl Engine {
             current_execute_data: places.executor_globals.offset(table.current_execute_data as u64),
             exception_op: places.executor_globals.offset(table.exception_op as u64),
             opline_before: globals.opline_before_exception,
+            active_fiber: places.executor_globals.offset(table.active_fiber as u64),
         };
         let stack = self.frames.build(memory, interner, code, truncated, executor, &seen)?;
         if stack.is_some() {

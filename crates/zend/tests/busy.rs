@@ -78,6 +78,43 @@ while (true) loops('abab');
 }
 
 #[test]
+fn only_a_fiber_that_is_destroyed_is_shown_without_who_resumed_it() {
+    // A fiber is linked to nobody while it is destroyed, and for a moment whenever it suspends itself.
+    let text = "<?php
+function closes(bool $long): void { if ($long) usleep(300); }
+function body(bool $long): void {
+    $text = str_repeat('x', 20000);
+    try {
+        while (true) { strrev($text); Fiber::suspend(); }
+    } finally {
+        closes($long);
+    }
+}
+function resumes(bool $long): void {
+    $fiber = new Fiber('body');
+    $fiber->start($long);
+    for ($i = 0; $i < 5; $i++) $fiber->resume();
+}
+echo \"ready\\n\";
+for ($i = 0; true; $i++) resumes($i % 100 === 0);
+";
+    for (php, seen) in innermost(text, 600) {
+        let (mut working, mut closing) = (0, 0);
+        for names in &seen {
+            match names.each_ref().map(String::as_str) {
+                ["usleep", "closes", "body"] => closing += 1,
+                ["strrev", "body", next] => {
+                    assert!(next.starts_with("Fiber::"), "{php}: {names:?}");
+                    working += 1;
+                }
+                _ => {}
+            }
+        }
+        assert!(working > 10 && closing > 10, "{php}: {working}, {closing}");
+    }
+}
+
+#[test]
 fn a_closure_is_of_the_class_that_it_is_bound_to_now() {
     // Both lie at the same address, one after the other, and have the same code.
     let text = "<?php

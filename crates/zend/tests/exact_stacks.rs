@@ -65,7 +65,7 @@ macro_rules! themes {
 }
 
 themes! {
-    attributes callbacks closures exceptions exceptions_nested fibers fibers_and_generators frameless functions
-    generators handlers includes magic methods names namespaced output property_hooks recursion shutdown
-    stream_wrapper yield_from yield_from_shared
+    attributes callbacks closures exceptions exceptions_nested fibers fibers_and_generators fibers_destroyed
+    fibers_destroyed_variables frameless functions generators handlers includes magic methods names namespaced output
+    property_hooks recursion shutdown stream_wrapper yield_from yield_from_shared
 }
