@@ -152,11 +152,14 @@ const GROUPS: &[Group] = &[
         ty: "Op",
         fields: &[
             field("size", "sizeof(zend_op)"),
+            field("op1_var", "offsetof(zend_op, op1.var)"),
             field("op2_constant", "offsetof(zend_op, op2.constant)"),
+            field("op2_var", "offsetof(zend_op, op2.var)"),
             field("result_var", "offsetof(zend_op, result.var)"),
             field("extended_value", "offsetof(zend_op, extended_value)"),
             field("lineno", "offsetof(zend_op, lineno)"),
             field("opcode", "offsetof(zend_op, opcode)"),
+            field("op1_type", "offsetof(zend_op, op1_type)"),
             field("op2_type", "offsetof(zend_op, op2_type)"),
             field("is_const", "IS_CONST"),
             field("zend_init_fcall", "ZEND_INIT_FCALL"),
@@ -225,6 +228,7 @@ const GROUPS: &[Group] = &[
         fields: &[
             field("size", "sizeof(zval)"),
             field("type_info", "offsetof(zval, u1.type_info)"),
+            field("is_undef", "IS_UNDEF"),
             field("is_null", "IS_NULL"),
             field("is_string", "IS_STRING"),
             field("is_object", "IS_OBJECT"),

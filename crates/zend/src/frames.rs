@@ -105,6 +105,8 @@ pub(crate) struct Frames {
     /// `&zend_flf_functions`; null where calls always have frames.
     frameless: RemoteAddr,
     frameless_functions: HashMap<u32, RemoteAddr>,
+    /// Frames of this sample that are at a frameless call but not in it.
+    idle_frameless: Vec<usize>,
     /// Generators of the last sample, to be read in one go.
     delegations: Vec<Delegation>,
     /// Which of them is which.
@@ -174,6 +176,7 @@ impl Frames {
             owners,
             frameless,
             frameless_functions: HashMap::new(),
+            idle_frameless: Vec::new(),
             delegations: Vec::new(),
             predicted: ByAddr::default(),
             buffers: Box::default(),
@@ -391,7 +394,7 @@ impl Frames {
         if self.frameless.is_null() {
             return Ok(true);
         }
-        self.resolve_frameless(memory, interner, code, unknown, moment)
+        self.resolve_frameless(memory, interner, code, unknown, executor, moment)
     }
 
     /// What frame `at` shows of itself.
@@ -534,9 +537,19 @@ impl Frames {
     ) -> Result<Doubt, ReadError> {
         let doubtful = self.buffers.wanted.iter().position(|wanted| self.is_doubtful(functions, wanted));
         let Some(doubtful) = doubtful else { return Ok(Doubt::None) };
+        Ok(if self.goes_on(memory, doubtful, executor)? { Doubt::Remain } else { Doubt::Gone })
+    }
+
+    /// Whether the call that frame `last` is for still goes on, and those around it.
+    fn goes_on<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        last: usize,
+        executor: Executor,
+    ) -> Result<bool, ReadError> {
         let raw = &self.buffers.raw;
         // A generator that waits is not linked; the one that runs for it is.
-        let Some(first) = (0..=doubtful).rev().find(|at| raw[*at].linked) else { return Ok(Doubt::Gone) };
+        let Some(first) = (0..=last).rev().find(|at| raw[*at].linked) else { return Ok(false) };
         let len = frame_len(self.offsets);
         let batch = &mut self.buffers.batch;
         batch.clear();
@@ -550,21 +563,20 @@ impl Frames {
         // Calls made meanwhile come first.
         for _ in 0..raw.len() + MAX_NEW_FRAMES {
             if addr == raw[first].addr {
-                let goes_on = (first..raw.len()).all(|at| {
+                return Ok((first..raw.len()).all(|at| {
                     now(at).is_some_and(|now| {
                         let as_then = Raw { opline: now.opline, ..raw[at] };
                         // Who calls has not moved; who was called may have.
-                        now == as_then && (at <= doubtful || now.opline == raw[at].opline)
+                        now == as_then && (at <= last || now.opline == raw[at].opline)
                     })
-                });
-                return Ok(if goes_on { Doubt::Remain } else { Doubt::Gone });
+                }));
             }
             if addr.is_null() || !read(memory, addr, &mut bytes)? {
                 break;
             }
             addr = addr_at(&bytes, self.offsets.execute_data.prev_execute_data);
         }
-        Ok(Doubt::Gone)
+        Ok(false)
     }
 
     /// Whether one frame can have called the other. One that was copied just before its call or just after the return may be
@@ -680,28 +692,83 @@ impl Frames {
         function.op(opline)
     }
 
-    /// The number of the frameless function that an instruction calls.
-    fn frameless_call(&self, op: Opline) -> Option<u32> {
-        let first = self.offsets.op.zend_frameless_icall_0?;
-        // ZEND_FRAMELESS_ICALL_0 to _3: one for each number of arguments.
-        let calls = (first..=first.saturating_add(3)).contains(&op.opcode);
-        (calls && op.extended_value < MAX_FRAMELESS).then_some(op.extended_value)
+    /// Finds out which frames are at a frameless call that has not begun or is over, although something has been called from
+    /// there. False if that has returned by now.
+    ///
+    /// An argument of the call is undefined then: before it, the handler runs for the warning that says so; after it, the
+    /// first argument is marked like this and freed, and its destructor may run (`ZEND_FRAMELESS_ICALL_1` in
+    /// `Zend/zend_vm_def.h`). `debug_backtrace()` decides by the same (`zend_fetch_debug_backtrace` in
+    /// `Zend/zend_builtin_functions.c`).
+    fn find_idle_frameless<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        functions: &Functions,
+        unknown: usize,
+        executor: Executor,
+    ) -> Result<bool, ReadError> {
+        self.idle_frameless.clear();
+        let (table, zval) = (&self.offsets.op, &self.offsets.zval);
+        let Some(first) = table.zend_frameless_icall_0 else { return Ok(true) };
+        let Buffers { batch, raw, .. } = &mut *self.buffers;
+        batch.clear();
+        let mut calls = Vec::new();
+        // The innermost frame has called nothing.
+        for (at, raw) in raw.iter().enumerate().take(unknown).skip(1) {
+            let op = functions.get(raw.func).and_then(|function| function.op(raw.opline));
+            if let Some(op) = op.filter(|op| frameless_call(self.offsets, *op).is_some()) {
+                // The third argument is in another instruction, behind the first.
+                let part = batch.push(raw.opline, 2 * table.size);
+                calls.push((at, usize::from(op.opcode - first), part));
+            }
+        }
+        let Some(innermost) = calls.first().map(|(at, ..)| *at) else { return Ok(true) };
+        batch.read(memory)?;
+        let mut vars = Vec::new();
+        for (at, count, part) in calls {
+            let Some(code) = batch.get(part) else { return Ok(false) };
+            let operands = [
+                (table.op1_type, table.op1_var),
+                (table.op2_type, table.op2_var),
+                (table.size + table.op1_type, table.size + table.op1_var),
+            ];
+            let in_frame =
+                operands.iter().take(count).filter(|(kind, _)| u8_at(code, *kind) != table.is_const);
+            vars.extend(in_frame.map(|(_, var)| (at, raw[at].addr.offset(u64::from(u32_at(code, *var))))));
+        }
+        batch.clear();
+        for (_, var) in &vars {
+            batch.push(var.offset(zval.type_info as u64), 1);
+        }
+        batch.read(memory)?;
+        for (part, (at, _)) in vars.iter().enumerate() {
+            match batch.get(part) {
+                Some([kind]) if *kind == zval.is_undef => self.idle_frameless.push(*at),
+                Some(_) => {}
+                None => return Ok(false),
+            }
+        }
+        self.goes_on(memory, innermost - 1, executor)
     }
 
-    /// Reads the names of the functions that frames call without a frame.
+    /// Reads the names of the functions that frames call without a frame. False if what was read no longer belongs to the
+    /// chain.
     fn resolve_frameless<M: Memory + ?Sized>(
         &mut self,
         memory: &M,
         interner: &mut Interner,
         code: &mut CodeCache,
         unknown: usize,
+        executor: Executor,
         moment: &Moment,
     ) -> Result<bool, ReadError> {
+        if !self.find_idle_frameless(memory, &code.functions, unknown, executor)? {
+            return Ok(false);
+        }
         self.buffers.wanted.clear();
         let mut calls = Vec::new();
         for raw in &self.buffers.raw[..unknown] {
             let op = code.functions.get(raw.func).and_then(|function| function.op(raw.opline));
-            calls.extend(op.and_then(|op| self.frameless_call(op)));
+            calls.extend(op.and_then(|op| frameless_call(self.offsets, op)));
         }
         for call in calls {
             let func = match self.frameless_functions.get(&call) {
@@ -773,7 +840,9 @@ impl Frames {
                 line,
             }),
         };
-        let frameless = match op.and_then(|op| self.frameless_call(op)) {
+        let frameless = match op.and_then(|op| frameless_call(self.offsets, op)) {
+            // An exception has ended it.
+            Some(_) if self.handles_exception(executor, &raw) => None,
             Some(call) => match self.frameless_functions.get(&call).map(|func| self.owners.place(*func)) {
                 Some(func) if self.runs_frameless(memory, at, func, op)? => {
                     functions.get(func).map(|function| function.name)
@@ -792,7 +861,7 @@ impl Frames {
             let frame = interner.frame(frame);
             stack = interner.push(stack, frame);
         }
-        let is_frameless = op.is_some_and(|op| self.frameless_call(op).is_some());
+        let is_frameless = op.is_some_and(|op| frameless_call(self.offsets, op).is_some());
         let remember = is_plain
             && !is_frameless
             && !self.handles_exception(executor, &raw)
@@ -806,10 +875,10 @@ impl Frames {
 
     /// Whether frame `at`, whose stored opline is a frameless call, is still in it.
     ///
-    /// It is, if it has called back into PHP. The innermost frame may be long past it, with the opline of the call still
-    /// stored. While such a call runs its result is null (`ZEND_FRAMELESS_ICALL_1` in `Zend/zend_vm_def.h`), and it
-    /// nearly always returns something else, so the result tells. It is read a few microseconds after the frames: what
-    /// it answers is true of that moment.
+    /// It is, if it has called back into PHP with all its arguments. The innermost frame may be long past it, with the opline
+    /// of the call still stored. While such a call runs its result is null (`ZEND_FRAMELESS_ICALL_1` in
+    /// `Zend/zend_vm_def.h`), and it nearly always returns something else, so the result tells. It is read a few
+    /// microseconds after the frames: what it answers is true of that moment.
     fn runs_frameless<M: Memory + ?Sized>(
         &self,
         memory: &M,
@@ -819,7 +888,7 @@ impl Frames {
     ) -> Result<bool, ReadError> {
         if let Some(inner) = at.checked_sub(1).and_then(|inner| self.buffers.raw.get(inner)) {
             // An observer gives the call a frame of its own.
-            return Ok(inner.func != called);
+            return Ok(inner.func != called && !self.idle_frameless.contains(&at));
         }
         let result = self.buffers.raw[at].addr.offset(u64::from(op.map_or(0, |op| op.result_var)));
         let zval = &self.offsets.zval;
@@ -860,6 +929,14 @@ impl Texts {
             require_once: interner.string("require_once"),
         }
     }
+}
+
+/// The number of the frameless function that an instruction calls.
+fn frameless_call(offsets: &Offsets, op: Opline) -> Option<u32> {
+    let first = offsets.op.zend_frameless_icall_0?;
+    // ZEND_FRAMELESS_ICALL_0 to _3: one for each number of arguments.
+    let calls = (first..=first.saturating_add(3)).contains(&op.opcode);
+    (calls && op.extended_value < MAX_FRAMELESS).then_some(op.extended_value)
 }
 
 /// Reads into `buf`; false if that is not mapped.

@@ -158,11 +158,14 @@ table!(
     /// `zend_op`, and the opcodes that matter to us.
     Op {
         size: usize,
+        op1_var: usize,
         op2_constant: usize,
+        op2_var: usize,
         result_var: usize,
         extended_value: usize,
         lineno: usize,
         opcode: usize,
+        op1_type: usize,
         op2_type: usize,
         is_const: u8,
         zend_init_fcall: u8,
@@ -227,6 +230,7 @@ table!(
     Zval {
         size: usize,
         type_info: usize,
+        is_undef: u8,
         is_null: u8,
         is_string: u8,
         is_object: u8,

@@ -73,11 +73,14 @@ pub(super) const TABLE: Offsets = Offsets {
     },
     op: Op {
         size: 32,
+        op1_var: 8,
         op2_constant: 12,
+        op2_var: 12,
         result_var: 16,
         extended_value: 20,
         lineno: 24,
         opcode: 28,
+        op1_type: 29,
         op2_type: 30,
         is_const: 1,
         zend_init_fcall: 61,
@@ -111,5 +114,5 @@ pub(super) const TABLE: Offsets = Offsets {
     string: ZendString { len: 16, val: 24 },
     generator: Generator { execute_data: 56, node_parent: 152, execute_fake: 184 },
     fiber: Fiber { flags: 56, stack_bottom: 288, zend_fiber_flag_destroyed: 4 },
-    zval: Zval { size: 16, type_info: 8, is_null: 1, is_string: 6, is_object: 8 },
+    zval: Zval { size: 16, type_info: 8, is_undef: 0, is_null: 1, is_string: 6, is_object: 8 },
 };
