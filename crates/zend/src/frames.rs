@@ -15,6 +15,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use slip_model::{Frame, FrameKind, Interner, StackId, StringId};
 use slip_remote::{FrameLayout, Memory, ReadError, RemoteAddr, prefetch, read_u64};
@@ -34,8 +35,14 @@ const MAX_FRAMES: usize = 32_768;
 /// How many calls deeper a stack may have become while its functions were read.
 const MAX_NEW_FRAMES: usize = 64;
 
-/// How often functions are read that look as if they had gone, although their frames remain.
-const MAX_LOOKS: usize = 2;
+/// How often functions are read that look as if they had gone although their frames remain, or that took too long.
+const MAX_LOOKS: usize = 3;
+
+/// Functions that come and go have to be read and their calls seen to go on within this time after the calls were seen
+/// before, and a little more for each function. If it takes longer we have lost the CPU, and their calls may have ended
+/// meanwhile and begun again, around others that lay in the same place when they were read.
+const MAX_DELAY: Duration = Duration::from_micros(100);
+const MAX_DELAY_OF_EACH: Duration = Duration::from_micros(20);
 
 /// Most functions that PHP may have frameless variants of; 8.4 has 26.
 const MAX_FRAMELESS: u32 = 4_096;
@@ -92,6 +99,8 @@ pub(crate) struct Seen {
     pub(crate) proof: Proof,
     /// The heap of request memory; null if it is unknown.
     pub(crate) heap: RemoteAddr,
+    /// When copying the frames began.
+    pub(crate) at: Instant,
 }
 
 /// A generator that waits in `yield from`, and its frame.
@@ -269,7 +278,7 @@ impl Frames {
                 proof: seen.proof,
                 heap: seen.heap,
             };
-            if !self.resolve(memory, interner, code, unknown, executor, &moment)? {
+            if !self.resolve(memory, interner, code, (unknown, seen.at), executor, &moment)? {
                 return Ok(None);
             }
             for at in (0..unknown).rev() {
@@ -343,14 +352,14 @@ impl Frames {
         known.unwrap_or((0, Node::root()))
     }
 
-    /// Makes sure that the functions of the innermost `unknown` frames are known, and that these frames can have called
+    /// Makes sure that the functions of the innermost `unknown` frames, copied some time ago, are known, and that these frames can have called
     /// each other. False if not, or if what was read no longer belongs to the chain.
     fn resolve<M: Memory + ?Sized>(
         &mut self,
         memory: &M,
         interner: &mut Interner,
         code: &mut CodeCache,
-        unknown: usize,
+        (unknown, copied_at): (usize, Instant),
         executor: Executor,
         moment: &Moment,
     ) -> Result<bool, ReadError> {
@@ -363,22 +372,22 @@ impl Frames {
             // Both may be an instruction of another function.
             self.buffers.wanted.push(Wanted { func: raw.func, opline, exact: at > 0 && !exception });
         }
-        let mut looks = 0;
+        let max_delay = MAX_DELAY + MAX_DELAY_OF_EACH * u32::try_from(self.buffers.wanted.len()).unwrap_or(0);
+        let (mut looks, mut seen_at) = (0, copied_at);
         loop {
             if !code.functions.resolve(memory, interner, &self.buffers.wanted, moment)? {
                 return Ok(false);
             }
             looks += 1;
+            let now = Instant::now();
             match self.doubtful_frames(memory, &code.functions, executor)? {
                 Doubt::None => break,
-                Doubt::Remain
-                    if self.all_are_readable(&code.functions)
-                        || self.unreadable_for_long(&code.functions) =>
-                {
+                Doubt::Remain if self.unreadable_for_long(&code.functions) => break,
+                Doubt::Remain if self.all_are_readable(&code.functions) && seen_at.elapsed() < max_delay => {
                     break;
                 }
                 // A function that was read while another took its place is whole at the second look.
-                Doubt::Remain if looks < MAX_LOOKS => {}
+                Doubt::Remain if looks < MAX_LOOKS => seen_at = now,
                 Doubt::Remain => return Ok(false),
                 Doubt::Gone => {
                     code.functions.forget_new();

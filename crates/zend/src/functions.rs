@@ -7,8 +7,8 @@
 //! | lives | which | believed |
 //! |---|---|---|
 //! | [`Lifetime::Persistent`] | functions of extensions; functions in opcache's memory | until opcache starts anew |
-//! | [`Lifetime::SharedCode`] | a copy in request memory (included file, closure without a class) of code in opcache's memory | as above, if the frame's opline lies in that code |
-//! | [`Lifetime::Bound`] | the same of a closure that is bound to a class | never: the same code may be bound to another class next |
+//! | [`Lifetime::SharedCode`] | a copy in request memory (included file) of code in opcache's memory | as above, if the frame's opline lies in that code |
+//! | [`Lifetime::Bound`] | the same of a closure | never: the same code may be bound to another class next, and to none while it is made |
 //! | [`Lifetime::Request`] | functions and methods declared in request memory: freed at its end, never before | while the request is proven to be the same |
 //! | [`Lifetime::Volatile`] | all else: closures, included files and `eval` without opcache, trampolines | never: read again for each sample |
 //!
@@ -623,8 +623,9 @@ impl Functions {
                 Lifetime::Persistent
             } else if user && is_shared(moment.owners.place(header.opcodes)) {
                 match header.fn_flags & comes_and_goes != 0 {
-                    _ if kind == Kind::Code || header.scope.is_null() => Lifetime::SharedCode,
+                    _ if kind == Kind::Code => Lifetime::SharedCode,
                     true => Lifetime::Bound,
+                    false if header.scope.is_null() => Lifetime::SharedCode,
                     // A method of a class that is linked anew in each request.
                     false => Lifetime::Request,
                 }

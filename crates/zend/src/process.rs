@@ -372,7 +372,7 @@ impl Engine {
                     (Found::Elsewhere(frame), _) => lacks = Some(frame),
                     (Found::Unproven, _) => unproven = true,
                     (Found::Chain, Some(truncated)) if is_of_one_request => {
-                        let moment = (&globals, head.limit);
+                        let moment = (&globals, head.limit, at);
                         if let Some(stack) = self.name_frames(memory, interner, code, moment, truncated)? {
                             let running = !self.frames.buffers.addrs.is_empty();
                             return Ok(Copied { outcome, globals: Some(globals), running, stack, at });
@@ -409,7 +409,7 @@ impl Engine {
             let collected = self.frames.collect(memory, self.chain.addrs.iter().copied().zip(frames))?;
             if let Some(truncated) = collected {
                 let truncated = truncated || self.chain.truncated;
-                let moment = (&globals, head.limit);
+                let moment = (&globals, head.limit, at);
                 if let Some(stack) = self.name_frames(memory, interner, code, moment, truncated)? {
                     let running = !self.frames.buffers.addrs.is_empty();
                     return Ok(Copied { running, stack, ..copied });
@@ -429,14 +429,14 @@ impl Engine {
         memory: &M,
         interner: &mut Interner,
         code: &mut CodeCache,
-        (globals, limit): (&Globals, RemoteAddr),
+        (globals, limit, at): (&Globals, RemoteAddr, Instant),
         truncated: bool,
     ) -> Result<Option<Stack>, ReadError> {
         if self.frames.buffers.addrs.is_empty() {
             return Ok(Some(Stack::default()));
         }
         let places = &self.anchor.places;
-        let seen = Seen { proof: places.proof(self.sapi, globals), heap: places.heap };
+        let seen = Seen { proof: places.proof(self.sapi, globals), heap: places.heap, at };
         let table = &self.offsets.executor_globals;
         let executor = Executor {
             current_execute_data: places.executor_globals.offset(table.current_execute_data as u64),
