@@ -43,6 +43,7 @@ fn every_format_of_a_real_recording_is_well_formed() {
 #[test]
 fn a_dump_reads_well() {
     let target = Target::python(WAITING);
+    target.wait_until_it_waits();
     let ran = run(&["dump", "--pid", &target.pid()]);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     insta::with_settings!({filters => vec![

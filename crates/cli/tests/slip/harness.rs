@@ -124,6 +124,15 @@ impl Target {
         self.0.id().to_string()
     }
 
+    /// Waits until the program waits: it runs for a moment still after its line `ready`.
+    pub(crate) fn wait_until_it_waits(&self) {
+        let stat = format!("/proc/{}/stat", self.pid());
+        wait_for("the program waits", || {
+            let text = std::fs::read_to_string(&stat).unwrap();
+            text.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('S')).then_some(())
+        });
+    }
+
     /// Lets a program go on that waits for a line.
     pub(crate) fn go_on(&mut self) {
         self.0.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
