@@ -438,11 +438,7 @@ impl ChainReader {
         let is_whole = !at.is_null()
             || outermost
                 .is_none_or(|(addr, frame)| anchor.is_outermost(&reads(memory), head, addr, (frame, frame)));
-        if is_whole {
-            self.predict(head)
-        } else {
-            self.expect_more()
-        }
+        self.expect(head, is_whole);
         Ok(true)
     }
 
@@ -454,7 +450,6 @@ impl ChainReader {
         Walked { end, torn }: Walked,
         chain: &mut Chain,
     ) -> Result<Outcome, ReadError> {
-        let is_whole = end != End::Unlinked;
         let again = torn.saturating_add(REPAIR_MARGIN).min(self.addrs.len());
         let head = self.look.head.unwrap_or_default();
         pieces_of(&self.addrs[..again], self.layout.len, head, SLACK_BYTES, &mut self.repair.pieces);
@@ -476,11 +471,7 @@ impl ChainReader {
             || !((whole && walked.torn == 0)
                 || settle(layout, &[repair, look], memory, anchor, head, &mut addrs) == Settled::Whole)
         {
-            if is_whole {
-                self.predict(head)
-            } else {
-                self.expect_more()
-            }
+            self.expect(head, end != End::Unlinked);
             return Ok(Outcome::Torn);
         }
         collect(layout, anchor, &addrs, frame, &mut chain.bytes);
@@ -508,8 +499,11 @@ impl ChainReader {
         self.expect_what_was_lately();
     }
 
-    /// Expects frames of a part of a chain, too.
-    fn expect_more(&mut self) {
+    /// Expects the frames where they are now, or, if they are only a part of the chain, there too.
+    fn expect(&mut self, head: Head, is_whole: bool) {
+        if is_whole {
+            return self.predict(head);
+        }
         let len = self.layout.len;
         let is_new = |addr: &&RemoteAddr| !self.last.iter().any(|piece| piece.find(**addr, len).is_some());
         let innermost = self.addrs.iter().filter(is_new).take(MAX_LATELY);

@@ -161,8 +161,8 @@ pub struct ActivityReader {
     last: Activity,
     /// Says the same without a system call; `None` where that is not permitted, or would cost the thread too much.
     switches: Option<Switches>,
-    /// It was blocked at the last look at `switches`, and had been since before they were watched.
-    has_never_begun: bool,
+    /// It was blocked at the last look, and `switches` had noted nothing yet.
+    was_blocked: bool,
 }
 
 /// Three numbers of 20 digits, and blanks.
@@ -216,7 +216,7 @@ impl ActivityReader {
             stamp_len: 0,
             last: Activity::Unknown,
             switches: None,
-            has_never_begun: false,
+            was_blocked: false,
         };
         let mut buf = [0; 32];
         if let Ok(file) = File::open(format!("/proc/{pid}/task/{tid}/syscall"))
@@ -232,7 +232,7 @@ impl ActivityReader {
     pub fn watch(&mut self, tid: u32) {
         self.switches = Switches::watch(tid).ok();
         // What it did before may be over.
-        (self.last, self.has_never_begun) = (Activity::Unknown, false);
+        (self.last, self.was_blocked) = (Activity::Unknown, false);
     }
 
     /// Has the CPU fetch what [`ActivityReader::is_resting`] looks at.
@@ -256,7 +256,7 @@ impl ActivityReader {
             if !switches.have_begun() {
                 // `syscall` says so only of a thread that is off the CPU, `stat` also of one that is on its way.
                 let is_blocked = self.last == Activity::Blocked && self.kind == ActivityFile::Syscall;
-                let was_blocked = std::mem::replace(&mut self.has_never_begun, is_blocked);
+                let was_blocked = std::mem::replace(&mut self.was_blocked, is_blocked);
                 if is_blocked {
                     return was_blocked;
                 }
