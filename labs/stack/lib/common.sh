@@ -1,5 +1,7 @@
 # shellcheck shell=bash
-# Messages, the stack's folder, its lock. Sourced by `stack`.
+# Messages, the lab's folder, its lock. Sourced by the script of each lab, which sets before
+#   LAB             its name, for the folder
+#   STATE_VARIABLE  the variable by which a user chooses another folder
 # shellcheck disable=SC2034 # the constants are used by the other parts
 
 say() { printf '%s\n' "$*" >&2; }
@@ -18,12 +20,12 @@ bad_usage() {
   exit 2
 }
 
-# The stack's folder. Not below $HOME: the services run as www-data, mysql and redis, and a home folder (0700 for root)
+# The lab's folder. Not below $HOME: the services run as www-data, mysql and redis, and a home folder (0700 for root)
 # would hide their files from them. Not /tmp: some systems empty it while services run.
-STATE=${SLIP_STACK_DIR:-/var/tmp/slipstream-stack-$EUID}
+STATE=${!STATE_VARIABLE:-/var/tmp/slipstream-$LAB-$EUID}
 STATE=$(readlink -m "$STATE")
 readonly STATE
-[[ $STATE != *[[:space:]]* ]] || fail "the path of the stack's folder contains white space: $STATE" 'set SLIP_STACK_DIR'
+[[ $STATE != *[[:space:]]* ]] || fail "the path of the lab's folder contains white space: $STATE" "set $STATE_VARIABLE"
 
 # Debian's interpreters by full path: another python3 or php earlier in PATH lacks Debian's modules.
 readonly PYTHON=/usr/bin/python3 PHP=/usr/bin/php8.2
@@ -63,24 +65,35 @@ open_state() {
     made=yes
   fi
   [[ -d $STATE && ! -L $STATE && $(stat -c %u "$STATE") == "$EUID" ]] ||
-    fail "$STATE is not a folder of $(id -un)" 'set SLIP_STACK_DIR to another one'
+    fail "$STATE is not a folder of $(id -un)" "set $STATE_VARIABLE to another one"
   chmod 755 "$STATE"
   if [[ $EUID == 0 ]] && ! (as_user "$WEB_USER" test -x "$STATE/.") 2>/dev/null; then
     if [[ $made == yes ]]; then rmdir "$STATE"; fi
-    fail "user $WEB_USER cannot enter $STATE" 'set SLIP_STACK_DIR to a folder that all users can reach'
+    fail "user $WEB_USER cannot enter $STATE" "set $STATE_VARIABLE to a folder that all users can reach"
   fi
 }
 
-# One verb at a time changes a stack. The descriptor is closed in the services (spawn), or they would hold the lock.
+# One verb at a time changes a lab. The descriptor is closed in the services (spawn), or they would hold the lock.
 lock_state() {
   exec 9>"$STATE/lock"
-  flock --wait 120 9 || fail "another stack command has been busy in $STATE for two minutes"
+  flock --wait 120 9 || fail "another $LAB command has been busy in $STATE for two minutes"
+}
+
+read_addresses() {
+  # shellcheck source=/dev/null
+  source "$STATE/addresses"
 }
 
 need_state() {
-  [[ -f $STATE/addresses ]] || fail "there is no stack in $STATE" "start one: $0 up" 3
+  [[ -f $STATE/addresses ]] || fail "there is no $LAB in $STATE" "start one: $0 up" 3
   read_addresses
 }
 
 # Random letters and digits, for passwords that guard the lab from other users of this machine.
 random_word() { head -c 24 /dev/urandom | base64 | tr -dc 'A-Za-z0-9' | head -c 20; }
+
+check_option() {
+  [[ $2 =~ ^($3)$ ]] || bad_usage "up: --$1 cannot be '$2'"
+}
+
+assign() { printf '%s=%q\n' "$1" "$2"; }

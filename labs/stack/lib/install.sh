@@ -1,14 +1,7 @@
 # shellcheck shell=bash
 # Verb install: Debian's packages, and others that the caller wants, without letting them start services.
-
-# php8.2 is named because wordpress wants "a PHP for a web server": without it apt would choose Apache's.
-# The theme is named because wordpress only recommends it, and shows white pages without one.
-readonly PACKAGES=(
-  nginx php8.2 php8.2-fpm php8.2-cli php8.2-mysql php8.2-redis php8.2-opcache php8.2-xml php8.2-mbstring
-  redis-server mariadb-server
-  wordpress wordpress-theme-twentytwentyone
-  gunicorn python3-jinja2 python3-redis
-)
+#
+# PACKAGES, from the script that sources this, are those of the lab.
 
 # Where invoke-rc.d looks for permission before it starts a service.
 readonly POLICY=/usr/sbin/policy-rc.d

@@ -7,15 +7,6 @@
 # In the order of starting; `down` goes backwards.
 readonly SERVICES=(redis mariadb php-fpm nginx gunicorn)
 
-# Ports are chosen below the range from which the kernel takes ports of outgoing connections (32768 and up): a port that is
-# remembered while the stack is down cannot be taken by somebody's connection.
-readonly LOWEST_PORT=20000 PORT_COUNT=10000
-
-read_addresses() {
-  # shellcheck source=/dev/null
-  source "$STATE/addresses"
-}
-
 # Keeps the remembered ports, except those that a foreign program took while ours was down.
 choose_ports() {
   HTTP_PORT='' PYTHON_PORT='' REDIS_PORT='' MARIADB_PORT=''
@@ -29,31 +20,6 @@ choose_ports() {
   mv "$STATE/addresses.new" "$STATE/addresses"
   POOL=$OPTION_POOL
 }
-
-usable_port() {
-  local port=${1:-$((LOWEST_PORT + RANDOM % PORT_COUNT))}
-  while (: <"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do port=$((LOWEST_PORT + RANDOM % PORT_COUNT)); done
-  printf '%s\n' "$port"
-}
-
-# ensure NAME USER EXTRA_ENV FINGERPRINT COMMAND...: starts the service unless it runs with the same command, configuration
-# and sources already. FINGERPRINT is whatever text stands for the last two.
-ensure() {
-  local name=$1 user=$2 environment=$3 fingerprint=$4 recipe
-  shift 4
-  recipe=$(printf '%s\n' "$user" "$environment" "$fingerprint" "$@" | sha256sum | cut -c1-16)
-  if is_running "$name"; then
-    if [[ $(cat "$STATE/run/$name.recipe" 2>/dev/null) == "$recipe" ]]; then return; fi
-    say "$name: options or sources changed, starting it anew"
-  fi
-  stop_service "$name"
-  spawn "$name" "$user" "$environment" "$@"
-  printf '%s\n' "$recipe" >"$STATE/run/$name.recipe"
-  STARTED+=("$name")
-}
-
-# A hash of all files below the folders, for fingerprints.
-tree_hash() { find "$@" -type f -print0 | sort -z | xargs -0 sha256sum | sha256sum; }
 
 start_redis() {
   make_folder "$STATE/redis" "$REDIS_USER"
@@ -73,44 +39,6 @@ CONF
 }
 redis_ready() { redis-cli -p "$REDIS_PORT" ping | grep -q PONG && [[ -S $STATE/redis/redis.sock ]]; }
 
-start_mariadb() {
-  make_folder "$STATE/mariadb" "$DATABASE_USER"
-  # A small redo log and no flush per commit: the data is generated, and seeding should take seconds.
-  cat >"$STATE/conf/mariadb.cnf" <<CONF
-[mariadbd]
-datadir=$STATE/mariadb/data
-tmpdir=$STATE/mariadb
-socket=$STATE/mariadb/mysql.sock
-pid-file=$STATE/mariadb/mariadbd.pid
-port=$MARIADB_PORT
-bind-address=127.0.0.1
-skip-name-resolve
-innodb_buffer_pool_size=128M
-innodb_log_file_size=16M
-innodb_flush_log_at_trx_commit=0
-performance_schema=OFF
-CONF
-  if [[ ! -d $STATE/mariadb/data ]]; then create_database_folder; fi
-  ensure mariadb "$DATABASE_USER" '' "$(cat "$STATE/conf/mariadb.cnf")" \
-    /usr/sbin/mariadbd --defaults-file="$STATE/conf/mariadb.cnf"
-}
-
-# The administrator is the account that runs this script, recognised by the socket, without a password: other users of
-# the machine cannot log in. --force: also where the host name does not resolve. Made elsewhere and moved, so that an
-# interrupted attempt is not taken for a database.
-create_database_folder() {
-  local log=$STATE/log/mariadb-install-db.log
-  rm -rf "$STATE/mariadb/data.new"
-  (as_user "$DATABASE_USER" mariadb-install-db --no-defaults --datadir="$STATE/mariadb/data.new" \
-    --auth-root-authentication-method=socket --auth-root-socket-user="$(id -un)" \
-    --skip-test-db --skip-name-resolve --force --innodb-log-file-size=16M) >"$log" 2>&1 ||
-    fail "mariadb-install-db failed: $(tail -n 3 "$log" | tr '\n' ' ')" "the whole output is in $log"
-  mv "$STATE/mariadb/data.new" "$STATE/mariadb/data"
-}
-
-sql() { mariadb --no-defaults --socket="$STATE/mariadb/mysql.sock" --user="$(id -un)" --batch --skip-column-names "$@"; }
-mariadb_ready() { sql -e 'SELECT 1'; }
-
 # Databases, the account the pages use, and the table behind /lab/db.php. Harmless when repeated.
 prepare_database() {
   sql <<SQL
@@ -128,17 +56,13 @@ SQL
 # Our own php.ini, and no scanned folder (PHP_INI_SCAN_DIR is empty in spawn): what somebody switched on for this machine's
 # PHP, a debugger for instance, does not change what we measure.
 write_php_ini() {
-  local folder extension
-  folder=$("$PHP" -n -r 'echo PHP_EXTENSION_DIR;')
   {
     printf '%s\n' "zend_extension=opcache" "opcache.enable=$([[ $OPTION_OPCACHE == on ]] && echo 1 || echo 0)" \
       opcache.memory_consumption=128 opcache.validate_timestamps=0 date.timezone=UTC memory_limit=128M \
       display_errors=0 log_errors=1 expose_php=0
-    # In an order that satisfies their dependencies; all that WordPress uses where it finds it.
-    for extension in mysqlnd mysqli pdo pdo_mysql ctype exif fileinfo gd iconv igbinary mbstring posix redis sockets tokenizer \
-      xml dom simplexml xmlreader xmlwriter; do
-      if [[ -f $folder/$extension.so ]]; then printf 'extension=%s\n' "$extension"; fi
-    done
+    # All that WordPress uses.
+    php_extensions mysqlnd mysqli pdo pdo_mysql ctype exif fileinfo gd iconv igbinary mbstring posix redis sockets tokenizer \
+      xml dom simplexml xmlreader xmlwriter
   } >"$STATE/conf/php.ini"
 }
 
@@ -192,43 +116,9 @@ start_nginx() {
   local conf=$STATE/conf/nginx.conf
   make_folder "$STATE/nginx" "$WEB_USER"
   cat >"$conf" <<CONF
-$(if [[ $EUID == 0 ]]; then printf 'user %s;\n' "$WEB_USER"; fi)
-worker_processes 1;
-daemon off;
-pid $STATE/nginx/nginx.pid;
-error_log stderr warn;
-events { worker_connections 1024; }
+$(nginx_settings)
 http {
-  access_log off;
-  keepalive_requests 1000000;
-  client_body_temp_path $STATE/nginx/body;
-  fastcgi_temp_path $STATE/nginx/fastcgi;
-  proxy_temp_path $STATE/nginx/proxy;
-  uwsgi_temp_path $STATE/nginx/uwsgi;
-  scgi_temp_path $STATE/nginx/scgi;
-  types { text/html html; text/css css; application/javascript js; image/svg+xml svg; image/png png; image/jpeg jpg; }
-  default_type application/octet-stream;
-  fastcgi_buffers 32 32k;
-  fastcgi_buffer_size 32k;
-  fastcgi_param QUERY_STRING \$query_string;
-  fastcgi_param REQUEST_METHOD \$request_method;
-  fastcgi_param CONTENT_TYPE \$content_type;
-  fastcgi_param CONTENT_LENGTH \$content_length;
-  fastcgi_param SCRIPT_NAME \$fastcgi_script_name;
-  fastcgi_param SCRIPT_FILENAME \$document_root\$fastcgi_script_name;
-  fastcgi_param REQUEST_URI \$request_uri;
-  fastcgi_param DOCUMENT_URI \$document_uri;
-  fastcgi_param DOCUMENT_ROOT \$document_root;
-  fastcgi_param SERVER_PROTOCOL \$server_protocol;
-  fastcgi_param REQUEST_SCHEME \$scheme;
-  fastcgi_param GATEWAY_INTERFACE CGI/1.1;
-  fastcgi_param SERVER_SOFTWARE nginx;
-  fastcgi_param REMOTE_ADDR \$remote_addr;
-  fastcgi_param REMOTE_PORT \$remote_port;
-  fastcgi_param SERVER_ADDR \$server_addr;
-  fastcgi_param SERVER_PORT \$server_port;
-  fastcgi_param SERVER_NAME 127.0.0.1;
-  fastcgi_param REDIRECT_STATUS 200;
+$(nginx_http_settings)
   server {
     listen 127.0.0.1:$HTTP_PORT;
     root $STATE/www;
@@ -261,20 +151,3 @@ start_gunicorn() {
     --worker-class "$OPTION_GUNICORN_CLASS" --chdir "$STATE/python" "${arguments[@]}" catalogue.app:application
 }
 gunicorn_ready() { http_ok "$PYTHON_PORT" /health; }
-
-# Replaces a copy of a folder, so that files removed from the source disappear as well.
-copy_tree() {
-  rm -rf "$2"
-  mkdir -p "$(dirname "$2")"
-  cp -r "$1" "$2"
-  find "$2" -name __pycache__ -prune -exec rm -rf {} +
-  chmod -R u=rwX,go=rX "$2"
-}
-
-# One HTTP request without any tool: a bare machine has neither curl nor wget.
-http_ok() (
-  exec 3<>"/dev/tcp/127.0.0.1/$1" || exit 1
-  printf 'GET %s HTTP/1.0\r\nHost: 127.0.0.1:%s\r\n\r\n' "$2" "$1" >&3
-  IFS= read -r -t 5 line <&3
-  [[ $line == HTTP/1.?" 200"* ]]
-)

@@ -73,30 +73,6 @@ read_options() {
   check_option gunicorn-threads "$OPTION_GUNICORN_THREADS" '[1-9][0-9]*'
 }
 
-check_option() {
-  [[ $2 =~ ^($3)$ ]] || bad_usage "up: --$1 cannot be '$2'"
-}
-
-verb_down() {
-  local delete=no name index
-  case "$*" in
-    '') ;;
-    --delete) delete=yes ;;
-    *) bad_usage "down: unknown option $*" ;;
-  esac
-  if [[ ! -e $STATE ]]; then
-    say "there is no stack in $STATE"
-    return
-  fi
-  open_state
-  lock_state
-  for ((index = ${#SERVICES[@]} - 1; index >= 0; index--)); do stop_service "${SERVICES[index]}"; done
-  for name in "${SERVICES[@]}"; do
-    [[ -z $(members "$name") ]] || fail "$name is still running: pids $(members "$name" | tr '\n' ' ')"
-  done
-  if [[ $delete == yes ]]; then rm -rf --one-file-system "$STATE"; fi
-}
-
 verb_status() {
   local name running=0
   need_state
@@ -157,8 +133,6 @@ verb_env() {
     assign "${prefix}_LOG" "$STATE/log/$name.log"
   done
 }
-
-assign() { printf '%s=%q\n' "$1" "$2"; }
 
 verb_seed() {
   local posts=${1:-300} have
