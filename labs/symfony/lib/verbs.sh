@@ -24,6 +24,14 @@ verb_warm() {
   start_all "${wanted[@]}"
 }
 
+verb_check() {
+  need_lab
+  is_running mariadb || fail 'the lab is not running' "$0 up"
+  read_secrets
+  # What pages log about missing ones is expected here.
+  run_script check 2>/dev/null
+}
+
 start_all() {
   local name
   mkdir -p "$STATE"/{run,log,conf}
