@@ -29,6 +29,9 @@ HOST = "journal.example"
 
 EDITOR = "Authorization: Basic " + base64.b64encode(b"editor:editor").decode()
 
+#: Pages that are measured: a list of ten posts, which is mostly Doctrine's and Twig's work, and one without a database.
+PATHS = ["/news/page/2", "/about"]
+
 #: Requests of the comparison: path, further headers, body of a POST.
 PAGES = [
     ("/news/page/2", [], None),
@@ -185,17 +188,23 @@ def interval(values, rounds=2_000):
     return statistics.median(values), medians[int(rounds * 0.025)], medians[int(rounds * 0.975)]
 
 
-def measure(variants, options):
+def measure(variants, path, options):
     """Per variant the lists of CPU nanoseconds per request and of requests per second, one value a round."""
+    for variant in variants:
+        variant.slice(path, 2 * options.slice)
+    before = {variant.name: variant.restores() for variant in variants}
     slices = {variant.name: {"cpu_ns": [], "rate_hz": []} for variant in variants}
     draw = random.Random(2)
     for pair in range(options.pairs):
         for variant in draw.sample(variants, len(variants)):
-            cpu_ns, rate_hz = variant.slice(options.path, options.slice)
+            cpu_ns, rate_hz = variant.slice(path, options.slice)
             slices[variant.name]["cpu_ns"].append(cpu_ns)
             slices[variant.name]["rate_hz"].append(rate_hz)
         if pair % 50 == 49:
-            print(f"{pair + 1} of {options.pairs} rounds", file=sys.stderr)
+            print(f"{path}: {pair + 1} of {options.pairs} rounds", file=sys.stderr)
+    for variant in variants:
+        if variant.name in options.restores:
+            check_restores(variant, before[variant.name], options.pairs * (options.slice + 1))
     return slices
 
 
@@ -214,9 +223,9 @@ def summarize(variants, slices):
     return rows
 
 
-def print_table(rows):
+def print_table(path, rows):
     base = rows[0]["variant"]
-    heads = ["variant", "CPU us/request", "requests/s", f"CPU: {base} / this", f"requests/s: this / {base}"]
+    heads = [path, "CPU us/request", "requests/s", f"CPU: {base} / this", f"requests/s: this / {base}"]
     table = [heads]
     for row in rows:
         gains = ["{:.3f} [{:.3f}, {:.3f}]".format(*row[key]) for key in ("cpu_gain", "rate_gain")]
@@ -238,7 +247,7 @@ def main():
     parser.add_argument("--restores", action="append", default=[], help="name of a variant that must restore a snapshot")
     parser.add_argument("--pairs", type=int, default=300)
     parser.add_argument("--slice", type=int, default=10)
-    parser.add_argument("--path", default="/news/page/2")
+    parser.add_argument("--path", action="append", help="page to measure; repeatable (/news/page/2 and /about)")
     parser.add_argument("--json", help="file for the result")
     options = parser.parse_args()
     if options.pairs < 1 or options.slice < 1:
@@ -246,27 +255,22 @@ def main():
     variants = [Variant(text) for text in options.variant]
 
     compare_pages(variants, options.restores)
-    for variant in variants:
-        variant.slice(options.path, 2 * options.slice)
-    before = {variant.name: variant.restores() for variant in variants}
-    slices = measure(variants, options)
-    for variant in variants:
-        if variant.name in options.restores:
-            check_restores(variant, before[variant.name], options.pairs * (options.slice + 1))
-
-    rows = summarize(variants, slices)
-    print_table(rows)
-    print(f"{options.pairs} rounds of {options.slice} requests each to {options.path}; all variants answer "
-          f"{len(PAGES)} requests alike, {COMPARISONS} times")
+    print(f"all variants answer {len(PAGES)} requests alike, {COMPARISONS} times; {options.pairs} rounds of {options.slice} "
+          "requests each")
+    pages = []
+    for path in options.path or PATHS:
+        slices = measure(variants, path, options)
+        rows = summarize(variants, slices)
+        pages.append({"path": path, "rows": rows, "slices": slices})
+        print()
+        print_table(path, rows)
     if options.json:
         result = {
             "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "machine": {"kernel": platform.release(), "cores": os.cpu_count(), "processor": processor()},
-            "path": options.path,
             "pairs": options.pairs,
             "slice": options.slice,
-            "rows": rows,
-            "slices": slices,
+            "pages": pages,
         }
         with open(options.json, "w", encoding="utf-8") as file:
             json.dump(result, file, indent=1)
