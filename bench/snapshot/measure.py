@@ -58,6 +58,9 @@ COMPARISONS = 3
 #: Longest wait for a worker to sleep after its answer.
 IDLE_LIMIT_S = 5
 
+#: Where PHP-FPM says why; `run` sets the variable.
+LOG_HINT = f"see {os.environ.get('SLIP_SYMFONY_DIR', 'the folder of the lab')}/log"
+
 
 def fail(message, hint=None):
     print(f"error: {message}", file=sys.stderr)
@@ -176,9 +179,9 @@ def check_restores(variant, before, least):
     """Ends the program unless the worker has restored at least so often since."""
     now = variant.restores()
     if before is None or now is None:
-        fail(f"{variant.name}: the extension is not loaded", f"curl {variant.url}/status")
+        fail(f"{variant.name}: the extension is not loaded", LOG_HINT)
     if now - before < least:
-        fail(f"{variant.name}: {now - before} of {least} requests were restored ones", f"curl {variant.url}/status")
+        fail(f"{variant.name}: {now - before} of {least} requests were restored ones", LOG_HINT)
 
 
 def interval(values, rounds=2_000):

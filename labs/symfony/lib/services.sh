@@ -33,7 +33,8 @@ choose_variants() {
     [[ " ${new[*]} " != *" $name "* ]] || bad_usage "up: two variants are called $name"
     new+=("$name")
     VARIANT_FRONT[$name]=${rest%%,*} VARIANT_SETTINGS[$name]=''
-    [[ $rest != *,* ]] || VARIANT_SETTINGS[$name]=${rest#*,}
+    if [[ $rest == *,* ]]; then VARIANT_SETTINGS[$name]=${rest#*,}; fi
+    if [[ $rest =~ extension=(/[^,]*) && ! -f ${BASH_REMATCH[1]} ]]; then fail "there is no extension ${BASH_REMATCH[1]}" 'build it'; fi
     is_running nginx && [[ -n ${VARIANT_PORT[$name]-} ]] || VARIANT_PORT[$name]=$(usable_port "${VARIANT_PORT[$name]-}")
   done
   for old in "${VARIANTS[@]}"; do
@@ -64,7 +65,7 @@ write_php_ini() {
 start_php_fpm() {
   local name=$1 conf=$STATE/conf/php-fpm-$1.conf ini=$STATE/conf/php-$1.ini socket=$STATE/php/$1.sock
   make_folder "$STATE/php" "$(id -un)"
-  { cat "$STATE/conf/php.ini" && tr ',' '\n' <<<"${VARIANT_SETTINGS[$name]}"; } >"$ini"
+  { cat "$STATE/conf/php.ini" && print_settings "$name"; } >"$ini"
   cat >"$conf" <<CONF
 [global]
 error_log=/proc/self/fd/2
@@ -88,17 +89,23 @@ CONF
   chmod 600 "$conf"
   # A killed master leaves its socket behind, which would look like a pool that is there.
   is_running "php-fpm-$name" || rm -f "$socket"
-  ensure "php-fpm-$name" "$(id -un)" '' "$(cat "$conf" "$ini" "$STATE/app/.deployed") $(extension_hash "$name")" \
+  ensure "php-fpm-$name" "$(id -un)" '' "$(cat "$conf" "$ini" "$STATE/app/.deployed")" \
     /usr/sbin/php-fpm8.2 --nodaemonize --fpm-config "$conf" -c "$ini"
 }
 
-# Of the extensions that a variant loads by their path: one that was built anew needs a new master.
-extension_hash() {
-  local setting
+# The variant's settings as lines of php.ini. An extension given by its path is copied and its copy loaded: PHP-FPM's processes
+# crash when the linker overwrites a file that they have mapped. The copy's name holds its content, so that one that was built
+# anew means new settings, and with them a new master.
+print_settings() {
+  local setting file copy
   while IFS= read -r setting; do
     if [[ $setting == *extension=/* ]]; then
-      sha256sum "${setting#*=}" || fail "variant $1: there is no extension ${setting#*=}"
+      file=${setting#*=}
+      copy=$STATE/php/$(sha256sum <"$file" | cut -c1-16).so
+      [[ -f $copy ]] || { cp "$file" "$copy.new" && mv "$copy.new" "$copy"; }
+      setting=${setting%%=*}=$copy
     fi
+    printf '%s\n' "$setting"
   done < <(tr ',' '\n' <<<"${VARIANT_SETTINGS[$1]}")
 }
 
