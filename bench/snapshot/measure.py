@@ -29,8 +29,8 @@ HOST = "journal.example"
 
 EDITOR = "Authorization: Basic " + base64.b64encode(b"editor:editor").decode()
 
-#: Pages that are measured: a list of ten posts, which is mostly Doctrine's and Twig's work, and one without a database.
-PATHS = ["/news/page/2", "/about"]
+#: Pages that are measured: a list of ten posts, mostly the work of Doctrine and Twig; one post; a page without a database.
+PATHS = ["/news/page/2", "/news/post/news-2", "/about"]
 
 #: Requests of the comparison: path, further headers, body of a POST.
 PAGES = [
@@ -250,7 +250,7 @@ def main():
     parser.add_argument("--restores", action="append", default=[], help="name of a variant that must restore a snapshot")
     parser.add_argument("--pairs", type=int, default=300)
     parser.add_argument("--slice", type=int, default=10)
-    parser.add_argument("--path", action="append", help="page to measure; repeatable (/news/page/2 and /about)")
+    parser.add_argument("--path", action="append", help="page to measure; repeatable")
     parser.add_argument("--json", help="file for the result")
     options = parser.parse_args()
     if options.pairs < 1 or options.slice < 1:
