@@ -31,7 +31,7 @@ if (!restore_state()) {
     $reporter = new Reporter();
     $counter = (object) ['n' => 0];
     set_error_handler(fn ($level, $message) => (bool) print "outer handler: $message\n");
-    set_error_handler('strlen_of_nothing_' . PHP_MAJOR_VERSION === '' ? null : function ($level, $message) {
+    set_error_handler(function ($level, $message) {
         echo "middle handler: $message\n";
         return true;
     }, E_USER_WARNING | E_USER_NOTICE);

@@ -10,7 +10,6 @@ if (!restore_state()) {
     ini_set('user_agent', 'set in boot');
     ini_set('default_charset', 'ISO-8859-1');
     ini_set('arg_separator.output', ';');
-    ini_set('assert.exception', '0');
     ini_set('pcre.backtrack_limit', '54321');
     ini_set('highlight.string', '#654321');
     ini_restore('highlight.string');
@@ -23,15 +22,15 @@ if (!restore_state()) {
     set_time_limit(66);
     ignore_user_abort(true);
     error_reporting(E_ALL & ~E_NOTICE);
-    $old = ini_set('display_errors', 'stderr');
+    $old = ini_set('docref_root', '/manual/');
     $details = ini_get_all('core', false);
     snapshot_state();
 }
 
 $names = [
-    'precision', 'serialize_precision', 'memory_limit', 'user_agent', 'default_charset', 'arg_separator.output', 'assert.exception',
+    'precision', 'serialize_precision', 'memory_limit', 'user_agent', 'default_charset', 'arg_separator.output',
     'pcre.backtrack_limit', 'highlight.string', 'session.name', 'date.timezone', 'unserialize_callback_func', 'max_execution_time',
-    'display_errors', 'error_reporting', 'ignore_user_abort', 'short_open_tag', 'zend.enable_gc',
+    'docref_root', 'error_reporting', 'ignore_user_abort', 'short_open_tag', 'zend.enable_gc',
 ];
 $changed = array_filter(ini_get_all(), fn ($entry) => $entry['global_value'] !== $entry['local_value']);
 unset($changed['cli_server.color']);
@@ -54,7 +53,6 @@ ini_set('default_socket_timeout', '3');
 ini_set('error_prepend_string', 'wrecked');
 ini_set('error_prepend_string', '');
 ini_restore('serialize_precision');
-ini_set('session.name', 'WRECKED');
 ini_set('highlight.string', '#ffffff');
 set_include_path('/wrecked');
 set_time_limit(50);

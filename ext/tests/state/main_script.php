@@ -29,6 +29,20 @@ class Reached
     use Twice;
 }
 
+// Their parents are known only after the state is back.
+class Delayed extends Shop\Pen
+{
+    public static int $delayed = 3;
+}
+class MoreDelayed extends Late
+{
+}
+enum Choice: int
+{
+    case One = 1;
+    case Two = 2;
+}
+
 $second = new Hoisted('request');
 report([
     'made' => Hoisted::$made,
@@ -37,6 +51,7 @@ report([
     'late' => [Late::$late, late(), (string) $late, OWN],
     'case' => Choice::from(2)->name,
     'trait' => (new Reached())->twice(21),
+    'delayed' => [Delayed::$delayed++, (string) new Delayed('delayed'), MoreDelayed::$late, (string) new MoreDelayed('more')],
     'line' => __LINE__,
     'file' => [basename(__FILE__), basename((new ReflectionClass('Hoisted'))->getFileName()), basename($_SERVER['SCRIPT_NAME'])],
     'forward' => after(),
@@ -73,12 +88,6 @@ trait Twice
     {
         return $n * 2;
     }
-}
-
-enum Choice: int
-{
-    case One = 1;
-    case Two = 2;
 }
 
 function after(): string

@@ -35,7 +35,7 @@ if (!restore_state()) {
     $enum = new ReflectionEnum(Shop\Suit::class);
     $case = $enum->getCase('Hearts');
     $constant = new ReflectionClassConstant(Shop\Book::class, 'KIND');
-    $internal = new ReflectionMethod('ArrayObject::count');
+    $internal = new ReflectionMethod('ArrayObject', 'count');
     $extension = new ReflectionExtension('standard');
     $generator = (function () {
         yield 1;

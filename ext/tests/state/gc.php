@@ -1,0 +1,61 @@
+<?php
+// The cycle collector during a request: saved objects that become garbage, new cycles through saved objects, settings.
+if (!restore_state()) {
+    require __DIR__ . '/../lib/case.php';
+    class Linked
+    {
+        public array $links = [];
+        public static int $destructed = 0;
+
+        public function __construct(public string $name)
+        {
+        }
+    }
+    class Watched extends Linked
+    {
+        public function __destruct()
+        {
+            self::$destructed++;
+        }
+    }
+    $root = new Linked('root');
+    $weak = [];
+    for ($i = 0; $i < 300; $i++) {
+        $node = $i % 3 ? new Linked("n$i") : new Watched("w$i");
+        $node->links = ['root' => $root, 'self' => $node, 'array' => [&$node->links]];
+        $root->links[$i] = $node;
+        $weak[$i] = WeakReference::create($node);
+    }
+    unset($node);
+    // Garbage of the boot.
+    for ($i = 0; $i < 100; $i++) {
+        $garbage = new Linked('garbage');
+        $garbage->links[] = $garbage;
+    }
+    unset($garbage);
+    snapshot_state();
+}
+
+$destructed = Linked::$destructed;
+for ($i = 0; $i < 100; $i++) {
+    unset($root->links[$i]);
+}
+gc_collect_cycles();
+$alive = count(array_filter($weak, fn ($w) => $w->get() !== null));
+for ($i = 0; $i < 30_000; $i++) {
+    $cycle = new Linked('cycle');
+    $cycle->links = [$cycle, $root];
+}
+unset($cycle);
+gc_collect_cycles();
+report([
+    'collected' => [$destructed, Linked::$destructed, $alive, count($root->links)],
+    'rest' => array_sum(array_map(fn ($node) => $node->links['self'] === $node && $node->links['root'] === $root ? 1 : 0, $root->links)),
+    'status' => [gc_enabled(), gc_status()['runs'] > 0],
+    'names' => [$root->links[100]->name, $root->links[299]->name],
+]);
+
+$root = null;
+gc_collect_cycles();
+gc_disable();
+Linked::$destructed = -1;
