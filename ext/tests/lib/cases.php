@@ -340,29 +340,48 @@ function shorten(string $line): string
 function check_refusal(TestCase $case, Server $tested): ?string
 {
     $worker = null;
-    foreach ($case->refusals() as [$request, $patterns]) {
+    $problems = [];
+    $asked = $case->refusals();
+    foreach ($asked as [$request, $patterns]) {
         foreach (['first', 'second'] as $time) {
-            $place = "$time $request->label";
             try {
                 $body = $tested->send($case->application, $request)->body;
+                $problem = wrong_answer($body, $patterns, $case->never(), $worker);
             } catch (ServerError $error) {
-                return "$place: " . $error->getMessage();
+                $problem = $error->getMessage();
             }
-            if (!preg_match('/^#refused (.*)$/m', $body, $match)) {
-                return "$place: it did not go on\n" . implode("\n", array_slice(explode("\n", $body), 0, DIFFERENCE_LINES));
-            }
-            $answer = json_decode($match[1], true);
-            $problem = wrong_refusal($answer, $patterns, $case->never());
             if ($problem !== null) {
-                return "$place: $problem";
-            }
-            $worker ??= $answer['pid'];
-            if ($worker !== $answer['pid']) {
-                return "$place: the worker has been replaced";
+                $problems[] = "$time $request->label: $problem";
+                break;
             }
         }
     }
-    return null;
+    if (count($problems) > 1) {
+        array_unshift($problems, count($problems) . ' of ' . count($asked) . ' are wrong');
+    }
+    return $problems === [] ? null : implode("\n", $problems);
+}
+
+/**
+ * @param list<string> $patterns
+ * @param list<string> $never
+ * @param int|null $worker the process that has answered so far
+ */
+function wrong_answer(string $body, array $patterns, array $never, ?int &$worker): ?string
+{
+    if (!preg_match('/^#refused (.*)$/m', $body, $match)) {
+        return "it did not go on\n" . implode("\n", array_slice(explode("\n", $body), 0, DIFFERENCE_LINES));
+    }
+    $answer = json_decode($match[1], true);
+    if (preg_match(PHP_MESSAGE . 'm', $body)) {
+        return "PHP complains about the case itself\n$body";
+    }
+    $worker ??= $answer['pid'];
+    if ($worker !== $answer['pid']) {
+        $worker = $answer['pid'];
+        return 'the worker has been replaced';
+    }
+    return wrong_refusal($answer, $patterns, $never);
 }
 
 /**

@@ -181,7 +181,8 @@ final class CliServer implements Server
     public function logs(Application $application): string
     {
         $folder = "{$this->place->home}/$this->name/$application->name";
-        return @file_get_contents("$folder.log") . @file_get_contents("$folder/errors.log");
+        $lines = preg_grep('~ (Accepted|Closing|\[\d+\]: .*|.* started)$~', (array) @file("$folder.log"), PREG_GREP_INVERT);
+        return implode($lines) . @file_get_contents("$folder/errors.log");
     }
 
     public function stop(): void

@@ -25,7 +25,7 @@ report([
     'time' => [date_default_timezone_get(), date('c', 86400 * 365), mktime(0, 0, 0, 1, 1, 2020)],
     'locale' => [$locale !== false, setlocale(LC_ALL, 0), setlocale(LC_CTYPE, 0), localeconv()['decimal_point']],
     'environment' => [getenv('SLIP_TEST_VALUE'), getenv('SLIP_TEST_EMPTY'), getenv('SLIP_TEST_REMOVED'), getenv('SLIP_TEST_LATER'), getenv('TZ')],
-    'child' => trim((string) shell_exec('echo "$SLIP_TEST_VALUE|$SLIP_TEST_LATER"; umask; basename "$PWD"')),
+    'child' => trim((string) shell_exec('echo "$SLIP_TEST_VALUE|$SLIP_TEST_LATER"; umask; echo "${PWD##*/}"')),
     'umask' => [umask(), decoct($mode)],
     'folder' => [basename(getcwd()), file_get_contents('relative.txt'), basename((string) realpath('.'))],
 ]);

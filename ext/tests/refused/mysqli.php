@@ -1,0 +1,16 @@
+<?php
+// needs: mysqli
+// expect: mysqli
+// expect: $app->services['db']
+if (restore_state()) {
+    exit('restored');
+}
+$app = new stdClass();
+$app->services = ['fine' => new ArrayObject(), 'db' => mysqli_init()];
+$message = null;
+try {
+    snapshot_state();
+} catch (Slipstream\SnapshotException $refused) {
+    $message = $refused->getMessage();
+}
+require __DIR__ . '/../lib/refused.php';

@@ -1,0 +1,19 @@
+<?php
+// A token of the header Authorization.
+// send: Authorization: Bearer tok-8c1f77d2aa03
+// never: tok-8c1f77d2aa03
+// expect ?how=variable: $kept
+// expect ?how=private: $keeper->hidden
+// expect ?how=longer: $log[0]
+if (restore_state()) {
+    exit('restored');
+}
+require __DIR__ . '/../lib/secrets.php';
+extract(keep($_GET['how'], substr($_SERVER['HTTP_AUTHORIZATION'], 7)));
+$message = null;
+try {
+    snapshot_state();
+} catch (Slipstream\SnapshotException $refused) {
+    $message = $refused->getMessage();
+}
+require __DIR__ . '/../lib/refused.php';

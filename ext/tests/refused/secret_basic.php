@@ -1,0 +1,18 @@
+<?php
+// Name and password of basic authentication, which PHP decodes.
+// send: Authorization: Basic dmlzaXRvcjpwdy02MWQwZTdiMw==
+// never: pw-61d0e7b3
+// expect ?how=variable: $kept
+// expect ?how=property: $keeper->value
+if (restore_state()) {
+    exit('restored');
+}
+require __DIR__ . '/../lib/secrets.php';
+extract(keep($_GET['how'], $_SERVER['PHP_AUTH_PW']));
+$message = null;
+try {
+    snapshot_state();
+} catch (Slipstream\SnapshotException $refused) {
+    $message = $refused->getMessage();
+}
+require __DIR__ . '/../lib/refused.php';

@@ -1,0 +1,20 @@
+<?php
+// The value of a header of which we know nothing.
+// send: X-Api-Key: key-30b1d98f5e
+// never: key-30b1d98f5e
+// expect ?how=variable: $kept
+// expect ?how=key: $map
+// expect ?how=closure: $closure
+// expect ?how=longer: $log[0]
+if (restore_state()) {
+    exit('restored');
+}
+require __DIR__ . '/../lib/secrets.php';
+extract(keep($_GET['how'], $_SERVER['HTTP_X_API_KEY']));
+$message = null;
+try {
+    snapshot_state();
+} catch (Slipstream\SnapshotException $refused) {
+    $message = $refused->getMessage();
+}
+require __DIR__ . '/../lib/refused.php';

@@ -1,0 +1,18 @@
+<?php
+// needs: standard
+// expect: stream
+// expect: $app->services['server']
+if (restore_state()) {
+    exit('restored');
+}
+// The runner listens there, and never answers.
+$port = (int) file_get_contents(sys_get_temp_dir() . '/port');
+$app = new stdClass();
+$app->services = ['fine' => fopen(__FILE__, 'r'), 'server' => stream_socket_server('tcp://127.0.0.1:0')];
+$message = null;
+try {
+    snapshot_state();
+} catch (Slipstream\SnapshotException $refused) {
+    $message = $refused->getMessage();
+}
+require __DIR__ . '/../lib/refused.php';
