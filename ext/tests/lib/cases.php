@@ -45,7 +45,7 @@ const LOG_LINES = 15;
 const DIFFERENCE_LINES = 12;
 
 /**
- * One file of state/ or refused/. Comments at its top, one `// KEY: VALUE` per line, say how it is run:
+ * One file of state/ or refused/, or a .phpt file. Comments at its top, one `// KEY: VALUE` per line, say how it is run:
  *
  *   needs: EXTENSION | php>=8.4 | sapi=fpm    several by commas; the case is skipped where one is missing
  *   ini: NAME=VALUE                           a setting of its worker
@@ -54,7 +54,7 @@ const DIFFERENCE_LINES = 12;
  *   send: HEADER: VALUE                       (refused) a header of every request; `send: Cookie: a=b`
  *   post: a=b                                 (refused) the body of every request
  *   never: TEXT                               (refused) must not stand in the message
- *   expect: PATTERN                           (refused) must occur in the message; %s any text, %d a number, %% a percent sign.
+ *   expect: PATTERN                           (refused) must occur in the message, in upper or lower case; %s any text, %d a number.
  *   expect ?a=b: PATTERN                      the same when asked with this query
  */
 final class TestCase
@@ -76,6 +76,7 @@ final class TestCase
     public function __construct(string $file, public readonly string $script)
     {
         $settings = [];
+        // A .phpt file begins otherwise: it says these things to PHP's own runner.
         foreach (array_slice((array) file($file, FILE_IGNORE_NEW_LINES), 1) as $line) {
             if (!str_starts_with($line, '//')) {
                 break;
@@ -103,6 +104,11 @@ final class TestCase
         return str_starts_with($this->script, 'refused/');
     }
 
+    public function is_phpt(): bool
+    {
+        return !str_contains($this->script, '/');
+    }
+
     /**
      * Why the case cannot run with this PHP; null if it can.
      *
@@ -123,7 +129,10 @@ final class TestCase
                 return "PHP has no extension $need";
             }
         }
-        return $this->is_refusal() && !$extension ? 'the polyfill refuses nothing' : null;
+        if ($extension) {
+            return null;
+        }
+        return $this->is_refusal() ? 'the polyfill refuses nothing' : ($this->is_phpt() ? 'needs the extension' : null);
     }
 
     /** @return list<Request> the different requests by which state is observed; the first one takes the snapshot */
@@ -207,6 +216,13 @@ function find_cases(string $folder, array $names): array
                 $cases[] = new TestCase($file, "$kind/$name");
                 unset($unknown[$name], $unknown["$kind/$name"]);
             }
+        }
+    }
+    foreach (glob("$folder/*.phpt") as $file) {
+        $name = basename($file, '.phpt');
+        if ($names === [] || in_array($name, $names, true)) {
+            $cases[] = new TestCase($file, $name);
+            unset($unknown[$name]);
         }
     }
     if ($unknown !== []) {
@@ -396,8 +412,8 @@ function wrong_refusal(array $answer, array $patterns, array $never): ?string
         return 'it was not refused: ' . json_encode($answer['status']);
     }
     foreach ($patterns as $pattern) {
-        $regex = strtr(preg_quote($pattern, '~'), ['%%' => '%', '%s' => '.*', '%a' => '.*', '%d' => '\d+']);
-        if (!preg_match("~$regex~s", $message)) {
+        $regex = strtr(preg_quote($pattern, '~'), ['%s' => '.*', '%a' => '.*', '%d' => '\d+']);
+        if (!preg_match("~$regex~is", $message)) {
             return "the message has no \"$pattern\": $message";
         }
     }
@@ -409,13 +425,38 @@ function wrong_refusal(array $answer, array $patterns, array $never): ?string
     if ($answer['status']['image'] !== null || $answer['status']['snapshots'] !== 0) {
         return 'an image was kept: ' . json_encode($answer['status']);
     }
-    return array_sum($answer['status']['refusals']) > 0 ? null : 'it was not counted: ' . json_encode($answer['status']);
+    // Where the extension is off there is nothing to refuse.
+    return !$answer['status']['enabled'] || array_sum($answer['status']['refusals']) > 0 ? null : 'it was not counted: ' . json_encode($answer['status']);
+}
+
+/**
+ * Has PHP's own runner run .phpt files.
+ *
+ * @param list<TestCase> $cases
+ * @param list<string> $settings
+ */
+function run_phpt(Workshop $workshop, array $cases, array $settings, Counts $counts): void
+{
+    $output = $workshop->run_tests(array_column($cases, 'script'), $settings);
+    foreach ($cases as $case) {
+        $place = '\[\S*/' . preg_quote("$case->script.phpt", '~') . '\]';
+        if (!preg_match("~\\b(PASS|SKIP|FAIL|BORK|WARN|LEAK|XFAIL)\\b .*$place(.*)~", $output, $match)) {
+            $counts->fail("cli $case->script", "the runner says nothing of it\n$output");
+        } elseif ($match[1] === 'PASS') {
+            $counts->pass("cli $case->script");
+        } elseif ($match[1] === 'SKIP') {
+            $counts->skip("cli $case->script", trim(str_replace('reason:', '', $match[2])));
+        } else {
+            $counts->fail("cli $case->script", "$match[1]$match[2]\n" . $workshop->difference($case->script));
+        }
+    }
 }
 
 /** The temporary folder of a run, with everything that PHP has to see, and the servers in it. */
 final class Workshop
 {
     private string $home = '';
+    private string $base = '';
     private string $inside;
     /** @var list<string> */
     private array $prefix = [];
@@ -431,7 +472,6 @@ final class Workshop
         private bool $validate_timestamps,
         private bool $keep,
     ) {
-        $base = '';
         if ($version !== '8.2') {
             $roots = dirname(__DIR__, 3) . '/fixtures/roots/roots';
             exec(escapeshellarg($roots) . ' path php 2>&1', $output, $code);
@@ -441,7 +481,7 @@ final class Workshop
             if (posix_geteuid() !== 0) {
                 throw new Unusable("PHP $version is in a root, and chroot needs root");
             }
-            $base = $output[0];
+            $this->base = $output[0];
             // With /proc, because the extension reads the maps of its own process.
             $this->prefix = [$roots, 'run', 'php', '--proc', '--'];
         }
@@ -452,10 +492,13 @@ final class Workshop
         }
         do {
             $this->inside = '/tmp/slipstream-tests-' . bin2hex(random_bytes(4));
-        } while (!@mkdir($base . $this->inside, 0755));
-        $this->home = $base . $this->inside;
+        } while (!@mkdir($this->base . $this->inside, 0755));
+        $this->home = $this->base . $this->inside;
         foreach (['lib', 'state', 'refused', 'fixtures'] as $folder) {
             copy_folder(dirname(__DIR__) . "/$folder", "$this->home/tests/$folder");
+        }
+        foreach (glob(dirname(__DIR__) . '/*.phpt') as $file) {
+            copy($file, "$this->home/tests/" . basename($file));
         }
         if ($extension !== '') {
             copy($extension, "$this->home/slipstream.so");
@@ -492,6 +535,48 @@ final class Workshop
             throw new ServerError('the extension is off: ' . json_encode($info['status']));
         }
         return $info;
+    }
+
+    /**
+     * The output of PHP's run-tests.php.
+     *
+     * @param list<string> $names of .phpt files, without the ending
+     * @param list<string> $settings
+     * @throws Unusable if PHP came without it
+     */
+    public function run_tests(array $names, array $settings): string
+    {
+        // It belongs to PHP's headers: .../lib/php/API/build.
+        $code = 'echo PHP_EXTENSION_DIR, "/build/run-tests.php", "\n", PHP_BINARY;';
+        [$runner, $php] = explode("\n", $this->output_of([$this->php, '-n', '-r', $code]));
+        if (!is_file("$this->base$runner")) {
+            throw new Unusable("there is no $runner: it comes with PHP's headers");
+        }
+        $command = [$this->php, $runner, '-q', '--offline', '-p', $php];
+        foreach (["extension=$this->inside/slipstream.so", 'opcache.enable_cli=1', ...$settings] as $setting) {
+            array_push($command, '-d', $setting);
+        }
+        foreach ($names as $name) {
+            $command[] = "$this->inside/tests/$name.phpt";
+        }
+        return $this->output_of($command);
+    }
+
+    /** What run-tests.php wrote about a failure. */
+    public function difference(string $name): string
+    {
+        return (string) @file_get_contents("$this->home/tests/$name.diff");
+    }
+
+    /** @param list<string> $command */
+    private function output_of(array $command): string
+    {
+        $log = "$this->home/output-" . bin2hex(random_bytes(4));
+        $process = new Process([...$this->prefix, ...$command], $log, $this->home);
+        while ($process->running()) {
+            usleep(POLL_US);
+        }
+        return (string) file_get_contents($log);
     }
 
     private function must_run(string $program): void

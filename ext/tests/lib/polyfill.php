@@ -25,7 +25,7 @@ namespace Slipstream {
         public static array $before = [];
     }
 
-    final class SnapshotException extends \Exception
+    class SnapshotException extends \RuntimeException
     {
     }
 

@@ -1,7 +1,6 @@
 <?php
 // needs: pdo_sqlite
-// expect: PDOStatement
-// expect: $app->services['statement']
+// expect: PDO
 if (restore_state()) {
     exit('restored');
 }

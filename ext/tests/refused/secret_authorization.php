@@ -2,9 +2,9 @@
 // A token of the header Authorization.
 // send: Authorization: Bearer tok-8c1f77d2aa03
 // never: tok-8c1f77d2aa03
-// expect ?how=variable: $kept
-// expect ?how=private: $keeper->hidden
-// expect ?how=longer: $log[0]
+// expect ?how=variable: authorization
+// expect ?how=private: authorization
+// expect ?how=longer: authorization
 if (restore_state()) {
     exit('restored');
 }

@@ -2,8 +2,8 @@
 // Name and password of basic authentication, which PHP decodes.
 // send: Authorization: Basic dmlzaXRvcjpwdy02MWQwZTdiMw==
 // never: pw-61d0e7b3
-// expect ?how=variable: $kept
-// expect ?how=property: $keeper->value
+// expect ?how=variable: auth
+// expect ?how=property: auth
 if (restore_state()) {
     exit('restored');
 }

@@ -2,9 +2,9 @@
 // A value of the body of a form.
 // post: name=Ada&password=melon-902f1c44
 // never: melon-902f1c44
-// expect ?how=variable: $kept
-// expect ?how=private: $keeper->hidden
-// expect ?how=longer: $log[0]
+// expect ?how=variable: body
+// expect ?how=private: body
+// expect ?how=longer: body
 if (restore_state()) {
     exit('restored');
 }

@@ -2,23 +2,23 @@
 // The value of a cookie, kept in all ways.
 // send: Cookie: theme=dark; token=kiwi-5f2a9c71e0
 // never: kiwi-5f2a9c71e0
-// expect ?how=variable: $kept
-// expect ?how=property: $keeper->value
-// expect ?how=private: $keeper->hidden
-// expect ?how=key: $map
-// expect ?how=closure: $closure
-// expect ?how=closure_static: $closure
-// expect ?how=function_static: kept
-// expect ?how=class_static: Keeper::$shared
-// expect ?how=longer: $log[0]
-// expect ?how=huge: $text
-// expect ?how=constant: KEPT
-// expect ?how=generator: $generator
-// expect ?how=ini: %a
-// expect ?how=environment: %a
-// expect ?how=memory_stream: %a
-// expect ?how=header: %a
-// expect ?how=server: $_SERVER['KEPT']
+// expect ?how=variable: cookie
+// expect ?how=property: cookie
+// expect ?how=private: cookie
+// expect ?how=key: cookie
+// expect ?how=closure: cookie
+// expect ?how=closure_static: cookie
+// expect ?how=function_static: cookie
+// expect ?how=class_static: cookie
+// expect ?how=longer: cookie
+// expect ?how=huge: cookie
+// expect ?how=constant: cookie
+// expect ?how=generator: cookie
+// expect ?how=ini: cookie
+// expect ?how=environment: cookie
+// expect ?how=memory_stream: cookie
+// expect ?how=header: cookie
+// expect ?how=server: cookie
 if (restore_state()) {
     exit('restored');
 }

@@ -2,10 +2,10 @@
 // The value of a header of which we know nothing.
 // send: X-Api-Key: key-30b1d98f5e
 // never: key-30b1d98f5e
-// expect ?how=variable: $kept
-// expect ?how=key: $map
-// expect ?how=closure: $closure
-// expect ?how=longer: $log[0]
+// expect ?how=variable: api%skey
+// expect ?how=key: api%skey
+// expect ?how=closure: api%skey
+// expect ?how=longer: api%skey
 if (restore_state()) {
     exit('restored');
 }

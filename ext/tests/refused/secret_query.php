@@ -1,9 +1,9 @@
 <?php
 // A value of the query string, decoded.
 // never: grape juice/7d1e
-// expect ?how=variable&token=grape%20juice%2F7d1e: $kept
-// expect ?how=longer&token=grape%20juice%2F7d1e: $log[0]
-// expect ?how=key&token=grape%20juice%2F7d1e: $map
+// expect ?how=variable&token=grape%20juice%2F7d1e: query
+// expect ?how=longer&token=grape%20juice%2F7d1e: query
+// expect ?how=key&token=grape%20juice%2F7d1e: query
 if (restore_state()) {
     exit('restored');
 }

@@ -1,8 +1,8 @@
 <?php
 // A small framework: container with lazy services, routes with closures, listeners, templates, a cache that must not grow.
+// query: page=missing
 // query: page=home
 // query: page=user/7
-// query: page=missing
 // query: page=broken
 if (!restore_state()) {
     require __DIR__ . '/../lib/case.php';

@@ -2,7 +2,7 @@
 // Open plain files: position, buffer, mode. What a request closes is open again in the next one.
 if (!restore_state()) {
     require __DIR__ . '/../lib/case.php';
-    foreach (['read', 'half', 'closed', 'locked', 'dropped', 'object'] as $name) {
+    foreach (['read', 'half', 'closed', 'dropped'] as $name) {
         $text = '';
         for ($i = 0; $i < 2000; $i++) {
             $text .= "$name line $i\n";
@@ -25,11 +25,6 @@ if (!restore_state()) {
     fread($closed['deep']->file, 12);
     $dropped = fopen(scratch('dropped'), 'r');
     fgets($dropped);
-    $locked = fopen(scratch('locked'), 'r+');
-    flock($locked, LOCK_EX);
-    $object = new SplFileObject(scratch('object'));
-    $object->setFlags(SplFileObject::DROP_NEW_LINE);
-    $object->seek(5);
     $end = fopen(scratch('read'), 'r');
     while (!feof($end)) {
         fread($end, 8192);
@@ -41,11 +36,7 @@ if (!restore_state()) {
     snapshot_state();
 }
 
-$other = fopen(scratch('locked'), 'r+');
-$would_block = null;
-$lock_of_another = flock($other, LOCK_EX | LOCK_NB, $would_block);
-fclose($other);
-$kept = array_map('get_resource_type', [$read, $half, $update, $append, $closed['deep']->file, $dropped, $locked, $end]);
+$kept = array_map('get_resource_type', [$read, $half, $update, $append, $closed['deep']->file, $dropped, $end]);
 $update_now = [ftell($update), fgets($update), ftell($update)];
 $update_write = [fwrite($update, 'AND'), fseek($update, 0), stream_get_contents($update)];
 report([
@@ -56,8 +47,6 @@ report([
     'append' => [fwrite($append, "appended by a request\n"), fflush($append), str_starts_with(file_get_contents(scratch('append')), "start\nappended in boot\n")],
     'closed' => [fread($closed['deep']->file, 6), ftell($closed['deep']->file)],
     'dropped' => fgets($dropped),
-    'locked' => [$lock_of_another, fgets($locked)],
-    'object' => [$object->key(), $object->current(), $object->fgets(), $object->getFlags()],
     'end' => [feof($end), rewind($end), fgets($end), feof($end)],
     'gone' => [is_resource($gone), gettype($gone)],
 ]);
@@ -65,14 +54,12 @@ report([
 fclose($closed['deep']->file);
 fclose($read);
 $dropped = null;
-$object = null;
 rewind($half);
 fseek($update, 0);
 fwrite($update, "written in boot\nand more\n");
 ftruncate($update, strlen("written in boot\nand more\n"));
 fseek($update, 17);
 fseek($end, 100);
-flock($locked, LOCK_UN);
 // Takes the numbers of what was closed.
 $new = [fopen(scratch('half'), 'r'), fopen(scratch('read'), 'r'), fopen(scratch('new'), 'w')];
 fgets($new[0]);

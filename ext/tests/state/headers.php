@@ -1,5 +1,5 @@
 <?php
-// Headers and the response code that the boot sends, header callbacks, and those that a request changes.
+// Headers and the response code that the boot sends, and those that a request changes.
 // query: do=nothing
 // query: do=change
 // query: do=remove
@@ -16,9 +16,6 @@ if (!restore_state()) {
     header('Content-Type: application/vnd.test+json; charset=utf-8');
     header_remove('X-Powered-By');
     http_response_code(203);
-    header_register_callback(function () {
-        header('X-Callback: ' . ($_GET['do'] ?? 'none'));
-    });
     snapshot_state();
 }
 
