@@ -51,6 +51,8 @@ const DIFFERENCE_LINES = 12;
  *   ini: NAME=VALUE                           a setting of its worker
  *   query: a=b                                each such line is one more way to ask for it
  *   errors: WHY                               PHP's own messages (warnings and the like) are a part of the answer
+ *   unordered: WHY                            what comes after the report may come in any order of lines
+ *   discards: a=b                             a request asked for in this way drops the image, so the next one boots
  *   send: HEADER: VALUE                       (refused) a header of every request; `send: Cookie: a=b`
  *   post: a=b                                 (refused) the body of every request
  *   never: TEXT                               (refused) must not stand in the message
@@ -68,6 +70,8 @@ final class TestCase
     private array $headers = [];
     private string $post = '';
     public bool $has_errors = false;
+    public bool $unordered = false;
+    private ?string $discards = null;
     /** @var list<string> */
     private array $never = [];
     /** @var array<string, list<string>> query => patterns */
@@ -81,7 +85,7 @@ final class TestCase
             if (!str_starts_with($line, '//')) {
                 break;
             }
-            if (!preg_match('~^// (needs|ini|query|errors|send|post|never|expect)(?: \?(\S+))?: (.+)$~', $line, $match)) {
+            if (!preg_match('~^// (needs|ini|query|errors|unordered|discards|send|post|never|expect)(?: \?(\S+))?: (.+)$~', $line, $match)) {
                 continue;
             }
             [, $key, $query, $value] = $match;
@@ -90,6 +94,8 @@ final class TestCase
                 'ini' => $settings[] = $value,
                 'query' => $this->queries[] = $value,
                 'errors' => $this->has_errors = true,
+                'unordered' => $this->unordered = true,
+                'discards' => $this->discards = $value,
                 'send' => $this->headers[] = $value,
                 'post' => $this->post = $value,
                 'never' => $this->never[] = $value,
@@ -193,6 +199,11 @@ final class TestCase
         return $asked;
     }
 
+    public function discards(Request $request): bool
+    {
+        return $this->discards !== null && str_contains($request->target, $this->discards);
+    }
+
     /** @return list<string> */
     public function never(): array
     {
@@ -247,14 +258,15 @@ function check_state(TestCase $case, Server $reference, Server $tested, int $res
     $variants = $case->variants();
     $expected = [];
     $worker = null;
+    $should = new Expectation();
     $number = 1 + max($restores, 2 * count($variants));
     for ($i = 0; $i < $number; $i++) {
         $which = $i % count($variants);
         $request = $variants[$which];
         try {
             if (!isset($expected[$which])) {
-                $expected[$which] = flatten($reference->send($case->application, $request))[0];
-                $again = flatten($reference->send($case->application, $request))[0];
+                $expected[$which] = flatten($reference->send($case->application, $request), $case->unordered)[0];
+                $again = flatten($reference->send($case->application, $request), $case->unordered)[0];
                 if ($expected[$which] !== $again) {
                     return "the case is not deterministic ($request->label)\n" . difference($expected[$which], $again);
                 }
@@ -268,7 +280,7 @@ function check_state(TestCase $case, Server $reference, Server $tested, int $res
         }
         $place = 'request ' . ($i + 1) . " ($request->label)";
         try {
-            [$lines, $status] = flatten($tested->send($case->application, $request));
+            [$lines, $status] = flatten($tested->send($case->application, $request), $case->unordered);
         } catch (ServerError $error) {
             return "$place: " . $error->getMessage();
         }
@@ -279,7 +291,7 @@ function check_state(TestCase $case, Server $reference, Server $tested, int $res
         if ($worker !== $status['pid']) {
             return "$place: the worker has been replaced";
         }
-        $problem = $extension ? wrong_status($status, $i) : null;
+        $problem = $extension ? $should->next($status, $case->discards($request)) : null;
         if ($lines !== $expected[$which]) {
             return "$place: the answer differs" . ($problem === null ? '' : "; $problem") . "\n"
                 . difference($expected[$which], $lines);
@@ -291,34 +303,48 @@ function check_state(TestCase $case, Server $reference, Server $tested, int $res
     return null;
 }
 
-/** @param array<string, mixed> $status as request number $i (from 0) of its worker reported it */
-function wrong_status(array $status, int $i): ?string
+/** What the status of one worker has to be, request by request. */
+final class Expectation
 {
-    $as_json = json_encode($status);
-    if (!$status['enabled']) {
-        return "the extension is off: $as_json";
+    private bool $image = false;
+    private int $snapshots = 0;
+    private int $restores = 0;
+
+    /**
+     * @param array<string, mixed> $status as the next request of the worker reported it
+     * @return string|null what is wrong
+     */
+    public function next(array $status, bool $discards): ?string
+    {
+        $restored = $this->image;
+        $restored ? $this->restores++ : $this->snapshots++;
+        $this->image = !$discards;
+        $wrong = match (true) {
+            !$status['enabled'] => 'the extension is off',
+            $status['restored'] && !$restored => 'it was restored',
+            !$status['restored'] && $restored => 'it was not restored',
+            $status['restores'] !== $this->restores => "there should be $this->restores restores",
+            $status['snapshots'] !== $this->snapshots => "there should be $this->snapshots snapshots",
+            $status['image'] === null && !$discards => 'there is no image',
+            default => null,
+        };
+        return $wrong === null ? null : "$wrong: " . json_encode($status);
     }
-    if ($status['snapshots'] !== 1 || $status['image'] === null) {
-        return "there is not exactly one snapshot: $as_json";
-    }
-    if ($status['restored'] !== ($i > 0) || $status['restores'] !== $i) {
-        return ($i > 0 ? 'it was not restored' : 'the first request was restored') . ": $as_json";
-    }
-    return null;
 }
 
 /**
  * @return array{list<string>, array<string, mixed>|null} what is compared, line by line, and the status taken out of it
  */
-function flatten(Response $response): array
+function flatten(Response $response, bool $unordered): array
 {
     $headers = preg_grep(OWN_HEADERS, $response->headers, PREG_GREP_INVERT);
-    $status = null;
-    $body = preg_replace_callback('/\n#status (.*)\n/', function ($match) use (&$status) {
-        $status = json_decode($match[1], true);
-        return '';
-    }, $response->body);
-    return [[$response->status, ...array_values($headers), '', ...explode("\n", $body)], $status];
+    $parts = preg_split('/\n#status (.*)\n/', $response->body, 2, PREG_SPLIT_DELIM_CAPTURE);
+    [$before, $status, $after] = $parts + [1 => 'null', 2 => ''];
+    $after = explode("\n", $after);
+    if ($unordered) {
+        sort($after);
+    }
+    return [[$response->status, ...array_values($headers), '', ...explode("\n", $before), ...$after], json_decode($status, true)];
 }
 
 /**

