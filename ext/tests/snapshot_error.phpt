@@ -28,7 +28,8 @@ try {
 }
 unset($app->services['random'], $refused);
 $fiber = new Fiber(function () {
-    echo 'the fiber goes on with ', Fiber::suspend(), "\n";
+    $got = Fiber::suspend();
+    echo "the fiber goes on with $got\n";
 });
 $fiber->start();
 try {

@@ -25,39 +25,39 @@ function keep(string $how, string $value): array
     // A copy that shares no memory with the superglobal.
     $value = strrev(strrev($value));
     switch ($how) {
-        case 'variable':
+        case 'var':
             return ['kept' => $value];
-        case 'property':
+        case 'prp':
             $keeper = new Keeper();
             $keeper->value = $value;
             return ['keeper' => $keeper];
-        case 'private':
+        case 'prv':
             return ['keeper' => (new Keeper())->hide($value)];
         case 'key':
             return ['map' => ['by value' => [$value => true]]];
-        case 'closure':
+        case 'clo':
             return ['closure' => fn () => $value];
-        case 'closure_static':
+        case 'cst':
             $closure = function ($new = null) {
                 static $kept;
                 return $kept ??= $new;
             };
             $closure($value);
             return ['closure' => $closure];
-        case 'function_static':
+        case 'fst':
             keep_in_function($value);
             return [];
-        case 'class_static':
+        case 'sta':
             Keeper::$shared = $value;
             return [];
-        case 'longer':
+        case 'lng':
             return ['log' => ["12:00 request with $value from somewhere"]];
-        case 'huge':
+        case 'big':
             return ['text' => str_repeat('padding ', 500_000) . $value . str_repeat(' padding', 100)];
-        case 'constant':
+        case 'con':
             define('KEPT', $value);
             return [];
-        case 'generator':
+        case 'gen':
             $generator = (function () use ($value) {
                 yield 1;
                 echo $value;
@@ -67,17 +67,17 @@ function keep(string $how, string $value): array
         case 'ini':
             ini_set('user_agent', $value);
             return [];
-        case 'environment':
+        case 'env':
             putenv("KEPT=$value");
             return [];
-        case 'memory_stream':
+        case 'mem':
             $stream = fopen('php://memory', 'w+');
             fwrite($stream, "a $value b");
             return ['stream' => $stream];
-        case 'header':
+        case 'hdr':
             header("X-Kept: $value");
             return [];
-        case 'server':
+        case 'srv':
             $_SERVER['KEPT'] = $value;
             return [];
     }

@@ -1,11 +1,11 @@
 <?php
 // Called from anywhere but the top level of the main script.
-// expect ?from=function: %a
-// expect ?from=method: %a
-// expect ?from=closure: %a
-// expect ?from=include: %a
-// expect ?from=callback: %a
-// expect ?from=generator: %a
+// expect from function: %a
+// expect from method: %a
+// expect from closure: %a
+// expect from include: %a
+// expect from callback: %a
+// expect from generator: %a
 if (restore_state()) {
     exit('restored');
 }

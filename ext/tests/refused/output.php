@@ -1,9 +1,9 @@
 <?php
 // Output that was made, and buffers that are open: they belong to the request.
-// expect ?made=printed: output
-// expect ?made=flushed: output
-// expect ?made=buffer: output
-// expect ?made=nested: output
+// expect made printed: output
+// expect made flushed: output
+// expect made buffer: output
+// expect made nested: output
 if (restore_state()) {
     exit('restored');
 }

@@ -1,10 +1,10 @@
 <?php
 // Output that was made, and buffers that are open: they belong to the request.
 // ini: output_buffering=0
-// expect ?made=printed: output
-// expect ?made=flushed: output
-// expect ?made=buffer: output
-// expect ?made=nested: output
+// expect made printed: output
+// expect made flushed: output
+// expect made buffer: output
+// expect made nested: output
 if (restore_state()) {
     exit('restored');
 }

@@ -1,25 +1,25 @@
 <?php
 // The same object in all places where it can be kept; each path is named.
 // needs: random
-// expect ?place=global: $engine
-// expect ?place=array: $list['deep'][2]
-// expect ?place=private: $holder->secret
-// expect ?place=static_property: Holder::$shared
-// expect ?place=function: engine
-// expect ?place=method: engine
-// expect ?place=closure: $closure
-// expect ?place=this: $closure
-// expect ?place=generator: $generator
-// expect ?place=storage: $storage
-// expect ?place=weakmap: $map
-// expect ?place=exception: $exception
-// expect ?place=constant: KEPT
-// expect ?place=handler: Random\Engine\Mt19937
-// expect ?place=autoloader: Random\Engine\Mt19937
-// expect ?place=shutdown: Random\Engine\Mt19937
-// expect ?place=server: $_SERVER['engine']
-// expect ?place=reference: Random\Engine\Mt19937
-// expect ?place=cycle: Random\Engine\Mt19937
+// expect place global: $engine
+// expect place array: $list['deep'][2]
+// expect place private: $holder->secret
+// expect place static_property: Holder::$shared
+// expect place function: engine
+// expect place method: engine
+// expect place closure: $closure
+// expect place this: $closure
+// expect place generator: $generator
+// expect place storage: $storage
+// expect place weakmap: $map
+// expect place exception: $exception
+// expect place constant: KEPT
+// expect place handler: Random\Engine\Mt19937
+// expect place autoloader: Random\Engine\Mt19937
+// expect place shutdown: Random\Engine\Mt19937
+// expect place server: $_SERVER['engine']
+// expect place reference: Random\Engine\Mt19937
+// expect place cycle: Random\Engine\Mt19937
 if (restore_state()) {
     exit('restored');
 }

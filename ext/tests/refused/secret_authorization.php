@@ -1,10 +1,9 @@
 <?php
 // A token of the header Authorization.
-// send: Authorization: Bearer tok-8c1f77d2aa03
-// never: tok-8c1f77d2aa03
-// expect ?how=variable: authorization
-// expect ?how=private: authorization
-// expect ?how=longer: authorization
+// send: Authorization: Bearer {secret}
+// expect how var: authorization
+// expect how prv: authorization
+// expect how lng: authorization
 if (restore_state()) {
     exit('restored');
 }

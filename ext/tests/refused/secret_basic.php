@@ -1,9 +1,8 @@
 <?php
 // Name and password of basic authentication, which PHP decodes.
-// send: Authorization: Basic dmlzaXRvcjpwdy02MWQwZTdiMw==
-// never: pw-61d0e7b3
-// expect ?how=variable: auth
-// expect ?how=property: auth
+// send: Authorization: Basic {secret64}
+// expect how var: auth
+// expect how prp: auth
 if (restore_state()) {
     exit('restored');
 }

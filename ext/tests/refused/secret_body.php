@@ -1,10 +1,9 @@
 <?php
 // A value of the body of a form.
-// post: name=Ada&password=melon-902f1c44
-// never: melon-902f1c44
-// expect ?how=variable: body
-// expect ?how=private: body
-// expect ?how=longer: body
+// post: name=Ada&password={secret}
+// expect how var: body
+// expect how prv: body
+// expect how lng: body
 if (restore_state()) {
     exit('restored');
 }

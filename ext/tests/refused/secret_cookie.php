@@ -1,24 +1,23 @@
 <?php
 // The value of a cookie, kept in all ways.
-// send: Cookie: theme=dark; token=kiwi-5f2a9c71e0
-// never: kiwi-5f2a9c71e0
-// expect ?how=variable: cookie
-// expect ?how=property: cookie
-// expect ?how=private: cookie
-// expect ?how=key: cookie
-// expect ?how=closure: cookie
-// expect ?how=closure_static: cookie
-// expect ?how=function_static: cookie
-// expect ?how=class_static: cookie
-// expect ?how=longer: cookie
-// expect ?how=huge: cookie
-// expect ?how=constant: cookie
-// expect ?how=generator: cookie
-// expect ?how=ini: cookie
-// expect ?how=environment: cookie
-// expect ?how=memory_stream: cookie
-// expect ?how=header: cookie
-// expect ?how=server: cookie
+// send: Cookie: theme=dark; token={secret}
+// expect how var: cookie
+// expect how prp: cookie
+// expect how prv: cookie
+// expect how key: cookie
+// expect how clo: cookie
+// expect how cst: cookie
+// expect how fst: cookie
+// expect how sta: cookie
+// expect how lng: cookie
+// expect how big: cookie
+// expect how con: cookie
+// expect how gen: cookie
+// expect how ini: cookie
+// expect how env: cookie
+// expect how mem: cookie
+// expect how hdr: cookie
+// expect how srv: cookie
 if (restore_state()) {
     exit('restored');
 }

@@ -1,11 +1,10 @@
 <?php
 // The value of a header of which we know nothing.
-// send: X-Api-Key: key-30b1d98f5e
-// never: key-30b1d98f5e
-// expect ?how=variable: api%skey
-// expect ?how=key: api%skey
-// expect ?how=closure: api%skey
-// expect ?how=longer: api%skey
+// send: X-Api-Key: {secret}
+// expect how var: api%skey
+// expect how key: api%skey
+// expect how clo: api%skey
+// expect how lng: api%skey
 if (restore_state()) {
     exit('restored');
 }

@@ -1,9 +1,9 @@
 <?php
 // A value of the query string, decoded.
-// never: grape juice/7d1e
-// expect ?how=variable&token=grape%20juice%2F7d1e: query
-// expect ?how=longer&token=grape%20juice%2F7d1e: query
-// expect ?how=key&token=grape%20juice%2F7d1e: query
+// ask: token={secret}
+// expect how var: query
+// expect how lng: query
+// expect how key: query
 if (restore_state()) {
     exit('restored');
 }

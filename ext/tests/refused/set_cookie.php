@@ -1,8 +1,7 @@
 <?php
 // A cookie that the boot sets is for one visitor.
-// never: for-one-visitor
-// expect ?how=setcookie: Set-Cookie
-// expect ?how=header: Set-Cookie
+// expect how setcookie: Set-Cookie
+// expect how header: Set-Cookie
 if (restore_state()) {
     exit('restored');
 }

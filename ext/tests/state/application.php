@@ -1,6 +1,6 @@
 <?php
 // A small framework: container with lazy services, routes with closures, listeners, templates, a cache that must not grow.
-// query: page=missing
+// query: page=404
 // query: page=home
 // query: page=user/7
 // query: page=broken

@@ -1,5 +1,6 @@
 <?php
 // Autoloaders: their order, prepended ones, methods and closures; classes that only some requests load.
+// query: load=A1
 // query: load=OnDemand
 // query: load=Generated5
 // query: load=Absent

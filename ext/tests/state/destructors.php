@@ -1,7 +1,7 @@
 <?php
 // Objects with destructors: each runs once per request, at its end or when the object is dropped; never for the saved ones.
 // unordered: what is left at the end of a request may be destroyed in any order
-// query: do=nothing
+// query: do=0
 // query: do=drop
 // query: do=resurrect
 // query: do=throw

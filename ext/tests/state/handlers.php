@@ -1,7 +1,7 @@
 <?php
 // Error, exception and shutdown handlers, and the stacks of them.
 // errors: a handler leaves some to PHP
-// query: end=normal
+// query: end=0
 // query: end=throw
 // query: end=trigger
 // query: end=restored

@@ -1,6 +1,6 @@
 <?php
 // Headers and the response code that the boot sends, and those that a request changes.
-// query: do=nothing
+// query: do=0
 // query: do=change
 // query: do=remove
 // query: do=code

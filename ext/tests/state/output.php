@@ -1,6 +1,6 @@
 <?php
 // Output of the requests: buffers, handlers, flushes, headers afterwards. The boot's own buffers were closed before.
-// query: do=plain
+// query: do=0
 // query: do=buffer
 // query: do=flush
 // query: do=left

@@ -1,7 +1,7 @@
 <?php
 // Requests that end in all ways: the next one finds the saved state all the same.
 // errors: two of the ways are fatal errors
-// query: end=normal
+// query: end=0
 // query: end=exit
 // query: end=throw
 // query: end=fatal
