@@ -45,8 +45,8 @@ var_dump($between['image'], $between['snapshots'], array_sum($between['refusals'
 ?>
 --EXPECTF--
 the fiber goes on with a value
-%aRandom\Engine\Mt19937%a$app->services['random']%a
-%aFiber%a$fiber%a
+%ARandom\Engine\Mt19937%A$app->services['random']%A
+%AFiber%A$fiber%A
 NULL
 int(0)
 int(2)
