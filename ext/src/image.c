@@ -1,0 +1,260 @@
+#ifndef _GNU_SOURCE
+# define _GNU_SOURCE
+#endif
+#include "image.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "SAPI.h"
+#include "zend_gc.h"
+
+#include "objects.h"
+#include "refuse.h"
+#include "resources.h"
+#include "secrets.h"
+
+/* Added to a chunk's count of free pages in the image. The engine gives a chunk back when all its pages are free; one of
+ * the image must never seem so. */
+#define FREE_PAGES_OFFSET 1024
+
+/* Collections after which there should be no root left. Destructors may make new ones, a few times. */
+#define MAX_COLLECTIONS 10
+
+static size_t page_of(const slip_image_t *image, const void *address)
+{
+	return ((const char *) address - image->heap->base) / SLIP_PAGE_BYTES;
+}
+
+static bool is_zero(const void *page)
+{
+	const uint64_t *words = page;
+	for (size_t i = 0; i < SLIP_PAGE_BYTES / sizeof *words; i++) {
+		if (words[i]) {
+			return false;
+		}
+	}
+	return true;
+}
+
+/* Pages of zeros stay holes in the file. */
+static void save_pages(slip_image_t *image, const char *address, size_t pages)
+{
+	for (size_t i = 0; i < pages; i++, address += SLIP_PAGE_BYTES) {
+		size_t page = page_of(image, address);
+		image->rollback.in_use[page / 64] |= (uint64_t) 1 << (page % 64);
+		image->rollback.used_pages++;
+		if (!is_zero(address)) {
+			memcpy(slip_image_at(image, address), address, SLIP_PAGE_BYTES);
+		}
+	}
+}
+
+static void save_chunk(slip_image_t *image, const char *chunk)
+{
+	const uint64_t *used = (const uint64_t *) (chunk + slip_layout.free_map);
+
+	for (size_t page = 0; page < SLIP_CHUNK_PAGES; page++) {
+		if (used[page / 64] >> (page % 64) & 1) {
+			save_pages(image, chunk + page * SLIP_PAGE_BYTES, 1);
+		}
+	}
+	/* The other heap frees the image's blocks from now on, and must never find room in between them: new blocks would
+	 * dirty pages that nothing else writes. */
+	slip_chunk_t *head = slip_image_at(image, chunk);
+	head->heap = slip_heap_other()->mm;
+	head->next = head->prev = (slip_chunk_t *) chunk;
+	head->free_pages += FREE_PAGES_OFFSET;
+}
+
+static const slip_huge_t *find_huge(const slip_image_t *image, const void *address)
+{
+	const slip_huge_t *block = (const slip_huge_t *) SLIP_HEAP_WORD(image->heap->mm, huge_list);
+	while (block && block->ptr != address) {
+		block = block->next;
+	}
+	return block;
+}
+
+static void save_memory(slip_image_t *image)
+{
+	for (size_t slot = 0; slot < image->heap->top; slot++) {
+		if (image->heap->used[slot] != SLIP_SLOT_FIRST) {
+			continue;
+		}
+		const char *address = image->heap->base + slot * SLIP_CHUNK_BYTES;
+		const slip_huge_t *huge = find_huge(image, address);
+		if (huge) {
+			save_pages(image, address, huge->size / SLIP_PAGE_BYTES);
+		} else if (*(zend_mm_heap **) address == image->heap->mm) {
+			save_chunk(image, address);
+		}
+		/* Else a chunk that the engine keeps for later: empty. */
+	}
+}
+
+static void wipe(slip_image_t *image, const void *address, size_t bytes)
+{
+	if (slip_heap_owns(image->heap, address)) {
+		memset(slip_image_at(image, address), 0, bytes);
+	}
+}
+
+/* Nothing of what was freed may stay: it can be anything, and the scan for secrets would find it. */
+static void wipe_free_blocks(slip_image_t *image)
+{
+	void **lists = (void **) ((char *) image->heap->mm + slip_layout.free_slot);
+	size_t budget = image->rollback.bytes / 8;
+
+	for (int bin = 0; bin < SLIP_BINS; bin++) {
+		for (void *block = lists[bin]; block && budget; budget--) {
+			void *next = *(void **) block;
+			wipe(image, block, slip_bin_bytes(bin));
+			block = next;
+		}
+	}
+	memset(slip_image_at(image, lists), 0, SLIP_BINS * sizeof *lists);
+}
+
+/* The image is restored into the main script's new frame: frames of this request, and what they left, are not needed. */
+static void wipe_stack(slip_image_t *image)
+{
+	for (zend_vm_stack page = EG(vm_stack); page; page = page->prev) {
+		wipe(image, page, (char *) page->end - (char *) page);
+	}
+}
+
+/* The collector marks what it has in its buffer, which is not part of the image. Live temporaries of the running frames are
+ * put back into it after each collection. */
+static void forget_temporaries(void)
+{
+	for (zend_execute_data *frame = EG(current_execute_data); frame; frame = frame->prev_execute_data) {
+		if (!frame->func || !ZEND_USER_CODE(frame->func->type)) {
+			continue;
+		}
+		const zend_op_array *code = &frame->func->op_array;
+		uint32_t at = frame->opline - code->opcodes;
+		for (int i = 0; i < code->last_live_range && code->live_range[i].start <= at; i++) {
+			uint32_t kind = code->live_range[i].var & ZEND_LIVE_MASK;
+			if (code->live_range[i].end > at && (kind == ZEND_LIVE_TMPVAR || kind == ZEND_LIVE_LOOP)) {
+				zval *value = ZEND_CALL_VAR(frame, code->live_range[i].var & ~ZEND_LIVE_MASK);
+				if (Z_REFCOUNTED_P(value)) {
+					GC_REMOVE_FROM_BUFFER(Z_COUNTED_P(value));
+				}
+			}
+		}
+	}
+}
+
+static bool empty_collector(void)
+{
+	for (int i = 0; i < MAX_COLLECTIONS; i++) {
+		zend_gc_status status;
+		gc_collect_cycles();
+		forget_temporaries();
+		zend_gc_get_status(&status);
+		if (!status.num_roots) {
+			return true;
+		}
+	}
+	return false;
+}
+
+static bool open_file(slip_image_t *image)
+{
+	slip_rollback_t *rollback = &image->rollback;
+
+	rollback->base = image->heap->base;
+	rollback->bytes = image->heap->top * SLIP_CHUNK_BYTES;
+	rollback->in_use = calloc(rollback->bytes / SLIP_PAGE_BYTES / 64, sizeof(uint64_t));
+	rollback->fd = memfd_create("slipstream-image", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (!rollback->in_use || rollback->fd < 0 || ftruncate(rollback->fd, rollback->bytes) != 0) {
+		return false;
+	}
+	image->writable = mmap(NULL, rollback->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, rollback->fd, 0);
+	return image->writable != MAP_FAILED;
+}
+
+static bool seal(slip_image_t *image)
+{
+	slip_rollback_t *rollback = &image->rollback;
+
+	munmap(image->writable, rollback->bytes);
+	image->writable = NULL;
+	if (fcntl(rollback->fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+		return false;
+	}
+	rollback->saved = mmap(NULL, rollback->bytes, PROT_READ, MAP_SHARED, rollback->fd, 0);
+	return rollback->saved != MAP_FAILED;
+}
+
+void slip_image_free(slip_image_t *image)
+{
+	slip_rollback_t *rollback = &image->rollback;
+
+	slip_rollback_stop(rollback);
+	if (image->writable && image->writable != MAP_FAILED) {
+		munmap(image->writable, rollback->bytes);
+	}
+	if (rollback->saved && rollback->saved != MAP_FAILED) {
+		munmap((void *) rollback->saved, rollback->bytes);
+	}
+	if (rollback->fd >= 0) {
+		close(rollback->fd);
+	}
+	slip_resources_release(image);
+	slip_key_free(&image->key);
+	free(rollback->in_use);
+	free(image);
+}
+
+slip_image_t *slip_image_take(void)
+{
+	slip_image_t *image = calloc(1, sizeof *image);
+
+	if (!image) {
+		slip_refuse("memory", "out of memory");
+		return NULL;
+	}
+	image->heap = slip_heap;
+	image->rollback.fd = image->rollback.userfault_fd = image->rollback.pagemap_fd = -1;
+	if (!empty_collector()) {
+		slip_refuse("collector", "the garbage collector cannot be emptied");
+		goto refused;
+	}
+	if (!slip_objects_check() || !slip_resources_check(image)) {
+		goto refused;
+	}
+	slip_key_take(&image->key);
+	image->state = slip_state_take();
+	if (image->heap->overflowed) {
+		slip_refuse("size", "the state is larger than the address space reserved for images");
+		goto refused;
+	}
+	if (!open_file(image)) {
+		slip_refuse("memory", "the image's file cannot be made: %s", strerror(errno));
+		goto refused;
+	}
+	save_memory(image);
+	wipe_free_blocks(image);
+	wipe_stack(image);
+	slip_resources_leave_out(image);
+	slip_secrets_wipe(image);
+	image->objects = slip_objects_hide(image);
+	if (!slip_secrets_check(image)) {
+		goto refused;
+	}
+	if (!seal(image)) {
+		slip_refuse("memory", "the image's file cannot be sealed: %s", strerror(errno));
+		goto refused;
+	}
+	image->taken_at = (double) time(NULL);
+	return image;
+
+refused:
+	slip_image_free(image);
+	return NULL;
+}

@@ -1,0 +1,42 @@
+#ifndef SLIP_IMAGE_H
+#define SLIP_IMAGE_H
+
+#include "heap.h"
+#include "key.h"
+#include "rollback.h"
+#include "state.h"
+
+/* A resource that stays open between requests. */
+typedef struct {
+	zend_ulong handle;
+	void *pointer;
+	int fd, kept_fd; /* of a plain file: its number in the image, and our own duplicate */
+	off_t position;
+} slip_kept_t;
+
+/* A saved state. Lives in process memory; `state` and what it leads to lie in the image. */
+typedef struct {
+	slip_heap_t *heap;
+	slip_state_t *state;
+	slip_rollback_t rollback;
+	slip_settings_plan_t plan;
+	slip_kept_t *kept;
+	uint32_t kept_count;
+	slip_key_t key;
+	char *writable; /* the file mapped for writing, until it is sealed */
+	uint32_t objects;
+	double taken_at;
+} slip_image_t;
+
+/* Takes the image of the request heap. NULL if it was refused; an exception is pending then. */
+slip_image_t *slip_image_take(void);
+
+/* Where the image's copy of a live address is. */
+static inline void *slip_image_at(const slip_image_t *image, const void *address)
+{
+	return image->writable + ((const char *) address - image->heap->base);
+}
+
+void slip_image_free(slip_image_t *);
+
+#endif

@@ -1,0 +1,22 @@
+#ifndef SLIP_OPCACHE_H
+#define SLIP_OPCACHE_H
+
+#include "php.h"
+
+/* An image points into opcache's shared memory: to code, to strings, to classes. */
+
+void slip_opcache_startup(void);
+
+/* NULL if opcache holds this request's scripts and will go on to do so, or why not. */
+const char *slip_opcache_unfit(void);
+
+/* Changes with every restart of opcache, after which its memory is given to other scripts. */
+uint64_t slip_opcache_generation(void);
+
+/* Whether one of the files was edited since `taken_at`, looked at as often as opcache itself does. */
+typedef struct slip_files slip_files_t;
+slip_files_t *slip_files_take(HashTable *included);
+bool slip_files_edited(slip_files_t *);
+void slip_files_free(slip_files_t *);
+
+#endif

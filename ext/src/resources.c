@@ -1,0 +1,194 @@
+#include "resources.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "SAPI.h"
+#include "ext/standard/file.h"
+#include "php_streams.h"
+
+#include "path.h"
+#include "refuse.h"
+
+/* Filters that keep all they have in the request heap. */
+static const char *const allowed_filters[] = {"string.", "user-filter"};
+
+static bool filters_allowed(const php_stream_filter *filter)
+{
+	for (; filter; filter = filter->next) {
+		bool allowed = false;
+		for (size_t i = 0; i < sizeof allowed_filters / sizeof *allowed_filters; i++) {
+			allowed |= strncmp(filter->fops->label, allowed_filters[i], strlen(allowed_filters[i])) == 0;
+		}
+		if (!allowed) {
+			return false;
+		}
+	}
+	return true;
+}
+
+/* Whether the file is locked: our own lock through another open file would have to wait for one of the image. */
+static bool is_locked(int fd)
+{
+	char name[64];
+	snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+	int other = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	if (other < 0) {
+		return false;
+	}
+	bool locked = flock(other, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+	close(other);
+	return locked;
+}
+
+/* NULL, or why this stream cannot be kept. `fd` becomes that of a plain file. */
+static const char *check_stream(php_stream *stream, int *fd)
+{
+	struct stat status;
+
+	if (!filters_allowed(stream->readfilters.head) || !filters_allowed(stream->writefilters.head)) {
+		return "a filter holds native memory";
+	}
+	if (stream->ops == &php_stream_memory_ops || stream->ops == &php_stream_temp_ops) {
+		return NULL;
+	}
+	if (stream->ops != &php_stream_stdio_ops) {
+		return "only plain files and streams in memory can be kept open";
+	}
+	if (_php_stream_cast(stream, PHP_STREAM_AS_FD_FOR_SELECT | PHP_STREAM_CAST_INTERNAL, (void **) fd, 0) != SUCCESS
+			|| fstat(*fd, &status) != 0) {
+		return "it is not a plain file";
+	}
+	if (*fd <= STDERR_FILENO) {
+		/* STDIN, STDOUT and STDERR of the command line are there in every request. */
+		*fd = -1;
+		return NULL;
+	}
+	if (!S_ISREG(status.st_mode)) {
+		return "it is not a plain file";
+	}
+	return is_locked(*fd) ? "the file is locked" : NULL;
+}
+
+/* The engine has the script's own file open until it has run, unless opcache had it already. */
+static bool is_script(const zend_resource *resource)
+{
+	zend_llist_position position;
+	zend_file_handle *handle = zend_llist_get_first_ex(&CG(open_files), &position);
+
+	for (; handle; handle = zend_llist_get_next_ex(&CG(open_files), &position)) {
+		if (handle->type == ZEND_HANDLE_STREAM && handle->handle.stream.handle == resource->ptr) {
+			return true;
+		}
+	}
+	return false;
+}
+
+bool slip_resources_check(slip_image_t *image)
+{
+	zend_ulong handle;
+	zval *entry;
+
+	image->kept = calloc(EG(regular_list).nNumUsed + 1, sizeof *image->kept);
+	ZEND_HASH_FOREACH_NUM_KEY_VAL(&EG(regular_list), handle, entry) {
+		zend_resource *resource = Z_PTR_P(entry);
+		const char *type = zend_rsrc_list_get_rsrc_type(resource), *reason = NULL;
+		slip_kept_t kept = {handle, resource, -1, -1, 0};
+
+		if (resource->type < 0 || is_script(resource)) {
+			continue; /* closed already, or not the script's */
+		}
+		if (resource->type == php_file_le_stream()) {
+			reason = check_stream(resource->ptr, &kept.fd);
+		} else if (resource->type == php_file_le_stream_filter()) {
+			reason = filters_allowed(resource->ptr) ? NULL : "it holds native memory";
+		} else if (resource->type != php_le_stream_context() && (!type || strcmp(type, "stream factory") != 0)) {
+			reason = "it holds native memory";
+		}
+		if (reason) {
+			zend_string *path = slip_path_to(resource);
+			slip_refuse("resource", "resource #" ZEND_LONG_FMT " of type %s (%s) cannot be part of a snapshot: %s; it is reached by %s",
+				(zend_long) handle, type ? type : "unknown",
+				resource->type == php_file_le_stream() ? ((php_stream *) resource->ptr)->ops->label : "",
+				reason, ZSTR_VAL(path));
+			zend_string_release(path);
+			return false;
+		}
+		if (kept.fd >= 0) {
+			kept.kept_fd = fcntl(kept.fd, F_DUPFD_CLOEXEC, 3);
+			kept.position = lseek(kept.fd, 0, SEEK_CUR);
+		}
+		image->kept[image->kept_count++] = kept;
+	} ZEND_HASH_FOREACH_END();
+	return true;
+}
+
+void slip_resources_leave_out(slip_image_t *image)
+{
+	HashTable *list = &image->state->resources;
+	HashTable *saved = &((slip_state_t *) slip_image_at(image, image->state))->resources;
+
+	for (uint32_t i = 0; i < list->nNumUsed; i++) {
+		zval *entry = HT_IS_PACKED(list) ? list->arPacked + i : &list->arData[i].val;
+		if (Z_TYPE_P(entry) != IS_UNDEF && is_script(Z_PTR_P(entry))) {
+			ZVAL_UNDEF((zval *) slip_image_at(image, entry));
+			saved->nNumOfElements--;
+		}
+	}
+}
+
+void slip_resources_hide(const slip_image_t *image)
+{
+	for (uint32_t i = 0; i < image->kept_count; i++) {
+		zval *entry = zend_hash_index_find(&EG(regular_list), image->kept[i].handle);
+		if (entry && Z_PTR_P(entry) == image->kept[i].pointer) {
+			/* Without its destructor, which would close it. */
+			ZVAL_UNDEF(entry);
+			EG(regular_list).nNumOfElements--;
+		}
+	}
+}
+
+bool slip_resources_put_back(const slip_image_t *image)
+{
+	for (uint32_t i = 0; i < image->kept_count; i++) {
+		const slip_kept_t *kept = &image->kept[i];
+		struct stat now, own;
+		if (kept->fd < 0) {
+			continue;
+		}
+		if (fstat(kept->kept_fd, &own) != 0) {
+			return false;
+		}
+		if (fstat(kept->fd, &now) != 0) {
+			/* Closed by the request, and not in use since. */
+			if (fcntl(kept->kept_fd, F_DUPFD_CLOEXEC, kept->fd) != kept->fd) {
+				return false;
+			}
+		} else if (now.st_dev != own.st_dev || now.st_ino != own.st_ino) {
+			return false;
+		}
+		flock(kept->kept_fd, LOCK_UN);
+		if (lseek(kept->kept_fd, kept->position, SEEK_SET) < 0) {
+			return false;
+		}
+	}
+	return true;
+}
+
+void slip_resources_release(slip_image_t *image)
+{
+	for (uint32_t i = 0; i < image->kept_count; i++) {
+		if (image->kept[i].kept_fd >= 0) {
+			close(image->kept[i].kept_fd);
+			/* The number in the image is closed by nobody else once it is no longer the image's. */
+		}
+	}
+	free(image->kept);
+	image->kept = NULL;
+	image->kept_count = 0;
+}
