@@ -174,6 +174,17 @@ const char *slip_heap_startup(void)
 	return NULL;
 }
 
+void slip_heap_wipe(void)
+{
+	for (size_t slot = 0; slot < slip_heap->top; slot++) {
+		if (slip_heap->used[slot] == SLIP_SLOT_FIRST) {
+			/* The first page is the allocator's own. */
+			char *chunk = slip_heap->base + slot * SLIP_CHUNK_BYTES;
+			madvise(chunk + SLIP_PAGE_BYTES, SLIP_CHUNK_BYTES - SLIP_PAGE_BYTES, MADV_DONTNEED);
+		}
+	}
+}
+
 void slip_heap_exchange(size_t top)
 {
 	slip_heap_t *other = slip_heap_other();

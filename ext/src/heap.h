@@ -37,6 +37,10 @@ static inline bool slip_heap_owns(const slip_heap_t *heap, const void *address)
 /* The request heap becomes frozen, with its first `top` slots, and the other one the request heap. Only between requests. */
 void slip_heap_exchange(size_t top);
 
+/* Empties the request heap of what the request has left in it, which would show in later blocks that are longer than what
+ * they hold. Only when nothing of it is used any more. */
+void slip_heap_wipe(void);
+
 /* Throws away what a frozen heap holds and makes it new. */
 void slip_heap_renew(slip_heap_t *heap);
 

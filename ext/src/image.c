@@ -10,9 +10,12 @@
 #include <unistd.h>
 
 #include "SAPI.h"
+#include "php_output.h"
 #include "zend_gc.h"
 
+#include "native.h"
 #include "objects.h"
+#include "opcache.h"
 #include "refuse.h"
 #include "resources.h"
 #include "secrets.h"
@@ -127,6 +130,22 @@ static void wipe_stack(slip_image_t *image)
 	}
 }
 
+static void wipe_arenas(slip_image_t *image)
+{
+	for (zend_arena *arena = CG(arena); arena; arena = arena->prev) {
+		wipe(image, arena->ptr, arena->end - arena->ptr);
+	}
+}
+
+/* Output buffers are the request's: empty ones, of which each byte may be left from a page of an earlier request. */
+static void wipe_output(slip_image_t *image)
+{
+	php_output_handler **handlers = zend_stack_base(&OG(handlers));
+	for (int i = 0; i < php_output_get_level(); i++) {
+		wipe(image, handlers[i]->buffer.data, handlers[i]->buffer.size);
+	}
+}
+
 /* The collector marks what it has in its buffer, which is not part of the image. Live temporaries of the running frames are
  * put back into it after each collection. */
 static void forget_temporaries(void)
@@ -208,6 +227,7 @@ void slip_image_free(slip_image_t *image)
 	slip_resources_release(image);
 	slip_key_free(&image->key);
 	free(rollback->in_use);
+	free(image->strings);
 	free(image);
 }
 
@@ -228,6 +248,10 @@ slip_image_t *slip_image_take(void)
 	if (!slip_objects_check() || !slip_resources_check(image)) {
 		goto refused;
 	}
+	if (!slip_opcache_has_script()) {
+		slip_refuse_quietly("uncached", "the script was not in opcache yet");
+		goto refused;
+	}
 	slip_key_take(&image->key);
 	image->state = slip_state_take();
 	if (image->heap->overflowed) {
@@ -241,12 +265,15 @@ slip_image_t *slip_image_take(void)
 	save_memory(image);
 	wipe_free_blocks(image);
 	wipe_stack(image);
+	wipe_arenas(image);
+	wipe_output(image);
 	slip_resources_leave_out(image);
 	slip_secrets_wipe(image);
 	image->objects = slip_objects_hide(image);
 	if (!slip_secrets_check(image)) {
 		goto refused;
 	}
+	slip_native_scan(image);
 	if (!seal(image)) {
 		slip_refuse("memory", "the image's file cannot be sealed: %s", strerror(errno));
 		goto refused;

@@ -22,6 +22,8 @@ typedef struct {
 	slip_settings_plan_t plan;
 	slip_kept_t *kept;
 	uint32_t kept_count;
+	zend_string **strings; /* of the process, that the image refers to */
+	size_t strings_count;
 	slip_key_t key;
 	char *writable; /* the file mapped for writing, until it is sealed */
 	uint32_t objects;

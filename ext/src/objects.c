@@ -20,7 +20,7 @@ static const char *const allowed[] = {
 	"ReflectionProperty", "ReflectionUnionType", "ReturnTypeWillChange", "SensitiveParameter", "SensitiveParameterValue",
 	"Slipstream\\SnapshotException", "SplDoublyLinkedList", "SplFileInfo", "SplFixedArray", "SplMaxHeap", "SplMinHeap",
 	"SplObjectStorage", "SplPriorityQueue", "SplQueue", "SplStack", "WeakMap", "WeakReference", "php_user_filter", "stdClass",
-	"__PHP_Incomplete_Class",
+	"__PHP_Incomplete_Class", "__iterator_wrapper",
 	/* Abstract: only derived classes have objects. */
 	"FilterIterator", "RecursiveFilterIterator", "SplHeap",
 };

@@ -120,6 +120,12 @@ const char *slip_opcache_unfit(void)
 	return reason;
 }
 
+bool slip_opcache_has_script(void)
+{
+	const zend_execute_data *frame = EG(current_execute_data)->prev_execute_data;
+	return (!frame->func->op_array.refcount && !zend_llist_count(&CG(open_files))) || strcmp(sapi_module.name, "cli") == 0;
+}
+
 static uint64_t mix(uint64_t oom, uint64_t hash, uint64_t manual, uint64_t time)
 {
 	return ((oom * 1000003 + hash) * 1000003 + manual) * 1000003 + time;

@@ -10,6 +10,11 @@ void slip_opcache_startup(void);
 /* NULL if opcache holds this request's scripts and will go on to do so, or why not. */
 const char *slip_opcache_unfit(void);
 
+/* Whether opcache had the main script before this request. If not, what the compiler left is still in the heap; and just after
+ * an edit opcache does not take the script, for opcache.file_update_protection seconds, so that all it declares lies
+ * elsewhere in every later request. True on the command line, where there is no later request. */
+bool slip_opcache_has_script(void);
+
 /* Changes with every restart of opcache, after which its memory is given to other scripts. */
 uint64_t slip_opcache_generation(void);
 

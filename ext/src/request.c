@@ -10,6 +10,7 @@
 #include "zend_observer.h"
 
 #include "callbacks.h"
+#include "native.h"
 #include "opcache.h"
 #include "refuse.h"
 #include "resources.h"
@@ -23,9 +24,11 @@ static uint64_t opcache_generation;
 
 static bool adopted;        /* this request runs on the image's memory */
 static bool taken;          /* the image was taken in this request: it is not in place yet */
+static bool booting;        /* restore_state() had nothing to restore: a snapshot is expected */
 static bool discard;        /* the image goes at the end of the request */
 static bool forked;         /* this process is a child of the one that the image belongs to */
 static int output_level;    /* buffers that request start has opened */
+static uint32_t first_resource; /* those below are request start's own: the request's body */
 static zend_arena *last_arena;
 static uint64_t spent_ns;   /* what the roll-back after the last request cost */
 
@@ -77,8 +80,9 @@ static void drop_image(void)
 
 void slip_request_begin(void)
 {
-	slip_status.restored = adopted = discard = taken = false;
+	slip_status.restored = adopted = booting = discard = taken = false;
 	output_level = php_output_get_level();
+	first_resource = EG(regular_list).nNumUsed;
 	slip_callbacks_begin();
 	if (!slip_status.disabled) {
 		slip_key_begin();
@@ -120,6 +124,29 @@ static bool has_output(void)
 	return output_level && php_output_get_length(&length) == SUCCESS && Z_LVAL(length) > 0;
 }
 
+static bool has_entity_loader(void)
+{
+	static zend_module_entry *libxml;
+	zval loader;
+
+	if (!libxml && (libxml = zend_hash_str_find_ptr(&module_registry, ZEND_STRL("libxml"))) == NULL) {
+		return false;
+	}
+	/* The context that libxml_set_streams_context() has set is the first of its globals. */
+	if (libxml->globals_ptr && Z_TYPE_P((zval *) libxml->globals_ptr) != IS_UNDEF) {
+		return true;
+	}
+	zend_function *get = zend_hash_str_find_ptr(CG(function_table), ZEND_STRL("libxml_get_external_entity_loader"));
+	if (!get) {
+		return false;
+	}
+	ZVAL_NULL(&loader);
+	zend_call_known_function(get, NULL, NULL, &loader, 0, NULL, NULL);
+	bool has = Z_TYPE(loader) != IS_NULL;
+	zval_ptr_dtor(&loader);
+	return has;
+}
+
 static const char *first_header(const char *name)
 {
 	zend_llist_position position;
@@ -154,6 +181,8 @@ static bool may_be_taken(void)
 		slip_refuse("cookie", "the boot has set a cookie (Set-Cookie): every user would get the same");
 	} else if (Z_TYPE(SG(callback_func)) != IS_UNDEF || (BG(user_tick_functions) && zend_llist_count(BG(user_tick_functions)))) {
 		slip_refuse("handler", "a tick function or a callback of header_register_callback() is set, which cannot be saved");
+	} else if (has_entity_loader()) {
+		slip_refuse("handler", "libxml has an external entity loader or a stream context, which cannot be saved");
 	} else if (EG(full_tables_cleanup)) {
 		slip_refuse("dl", "an extension was loaded by dl()");
 	} else if (EG(active_fiber)) {
@@ -162,15 +191,6 @@ static bool may_be_taken(void)
 		return true;
 	}
 	return false;
-}
-
-/* Whether opcache had the main script before this request. If not, what the compiler left is still in the heap; and just after
- * an edit opcache does not take the script, for opcache.file_update_protection seconds, so that all it declares lies
- * elsewhere in every later request. On the command line there is no later request. */
-static bool is_cached(void)
-{
-	const zend_execute_data *frame = EG(current_execute_data)->prev_execute_data;
-	return (!frame->func->op_array.refcount && !zend_llist_count(&CG(open_files))) || strcmp(sapi_module.name, "cli") == 0;
 }
 
 void slip_request_snapshot(void)
@@ -183,14 +203,7 @@ void slip_request_snapshot(void)
 		slip_status_count(&slip_status.refusals, "kept");
 		return;
 	}
-	if (!slip_callbacks_run_before_snapshot() || !may_be_taken()) {
-		return;
-	}
-	if (!is_cached()) {
-		slip_refuse_quietly("uncached", "the script was not in opcache yet");
-		return;
-	}
-	if ((image = slip_image_take()) == NULL) {
+	if (!slip_callbacks_run_before_snapshot() || !may_be_taken() || (image = slip_image_take()) == NULL) {
 		return;
 	}
 	files = slip_files_take(&image->state->included_files);
@@ -233,7 +246,7 @@ static const char *unfit(bool *stale)
 	if ((reason = slip_key_differs(&image->key)) != NULL) {
 		return reason;
 	}
-	return slip_state_fits(image->state);
+	return slip_state_fits(image->state, first_resource);
 }
 
 bool slip_request_restore(void)
@@ -247,6 +260,7 @@ bool slip_request_restore(void)
 		if (stale) {
 			drop_image();
 		}
+		booting = !image && !slip_status.disabled;
 		return false;
 	}
 	adopted = true;
@@ -289,18 +303,27 @@ static void at_clean_point(void)
 	uint64_t start_ns = cpu_now_ns();
 	bool right = !forked;
 
+	if (!taken && !adopted) {
+		/* The next request may be the one that is saved, and must not show anything of this one. */
+		slip_heap_wipe();
+		return;
+	}
+	slip_state_gone();
 	if (taken) {
 		slip_heap_exchange(image->rollback.bytes / SLIP_CHUNK_BYTES);
-		right = right && !discard && slip_rollback_start(&image->rollback, slip_wanted_mechanism(), &slip_status.mechanism_reason);
+		/* Files first: the roll-back opens descriptors of its own. */
+		right = right && !discard && slip_resources_put_back(image)
+			&& slip_rollback_start(&image->rollback, slip_wanted_mechanism(), &slip_status.mechanism_reason);
 	} else if (!discard && right) {
 		right = slip_rollback_run(&image->rollback);
 		/* After a fatal error anything may have happened. */
 		if (right && CG(unclean_shutdown)) {
 			right = slip_rollback_verify(&image->rollback);
 		}
+		right = right && slip_resources_put_back(image);
+		slip_native_refresh(image);
 	}
-	right = right && !discard && slip_resources_put_back(image);
-	if (!right) {
+	if (!right || discard) {
 		slip_status_count(&slip_status.fallbacks, discard ? "discarded" : forked ? "forked" : "rollback");
 		drop_image();
 	}
@@ -339,7 +362,15 @@ static void late_free(void *block DEBUG_ARGS)
 
 void slip_request_after(void)
 {
-	if (!adopted && !taken) {
+	/* The engine frees its table of interned strings after the arena, so the heap must stay. opcache leaves it empty. */
+	if (!(HT_FLAGS(&CG(interned_strings)) & HASH_FLAG_UNINITIALIZED)) {
+		booting = false;
+		if (taken) {
+			drop_image();
+			taken = false;
+		}
+	}
+	if (!adopted && !taken && !booting) {
 		return;
 	}
 	for (last_arena = CG(arena); last_arena->prev; last_arena = last_arena->prev) {

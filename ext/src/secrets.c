@@ -16,6 +16,8 @@
 
 /* Shorter values cannot be told from the application's own words, and are no secrets. */
 #define MIN_BYTES 4
+/* The same for a part of a header. */
+#define MIN_WORD_BYTES 8
 
 /* Headers that say nothing about a user. All others are looked for. */
 static const char *const harmless[] = {
@@ -64,6 +66,23 @@ static void add_all(values_t *values, const char *origin, const char *name, zval
 	}
 }
 
+/* The words of a header: "Bearer TOKEN", "key=value; other". */
+static void add_words(values_t *values, const char *name, const char *bytes, size_t length)
+{
+	static const char separators[] = " \t,;=\"";
+
+	for (size_t at = 0; at < length;) {
+		size_t start = at;
+		while (at < length && !strchr(separators, bytes[at])) {
+			at++;
+		}
+		if (at - start >= MIN_WORD_BYTES && at - start < length) {
+			add(values, "header", name, bytes + start, at - start);
+		}
+		at++;
+	}
+}
+
 static bool is_one_of(zend_string *name, const char *const *names, size_t count)
 {
 	for (size_t i = 0; i < count; i++) {
@@ -103,6 +122,7 @@ static void collect(values_t *values)
 				&& !is_one_of(name, harmless, sizeof harmless / sizeof *harmless);
 			if (header || is_one_of(name, sensitive, sizeof sensitive / sizeof *sensitive)) {
 				add(values, "header", ZSTR_VAL(name), Z_STRVAL_P(value), Z_STRLEN_P(value));
+				add_words(values, ZSTR_VAL(name), Z_STRVAL_P(value), Z_STRLEN_P(value));
 			}
 		} ZEND_HASH_FOREACH_END();
 	}

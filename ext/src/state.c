@@ -405,16 +405,22 @@ static void put_map(slip_state_t *state)
 	}
 }
 
-/* Before destructors run, a global that holds the only reference to an object of the image would destroy it, and all below
- * it, page by page, for nothing. Shutdown functions are the engine's last step before that. */
+/* What is in place in this request, or NULL. */
+static const slip_state_t *in_place;
+
+/* When destructors are to run, a global that holds the only reference to an object of the image destroys it, and all below
+ * it, page by page. If no object has a destructor that is for nothing: shutdown functions are the engine's last step before. */
 static void pin_globals(zend_execute_data *execute_data, zval *return_value)
 {
 	slip_heap_t *frozen = slip_heap_other();
 	zval *value;
 
+	if (!in_place || in_place->has_destructors) {
+		return;
+	}
 	ZEND_HASH_FOREACH_VAL(&EG(symbol_table), value) {
 		ZVAL_DEINDIRECT(value);
-		if (frozen->frozen && Z_TYPE_P(value) == IS_OBJECT && Z_REFCOUNT_P(value) == 1
+		if (Z_TYPE_P(value) == IS_OBJECT && Z_REFCOUNT_P(value) == 1
 				&& slip_heap_owns(frozen, Z_OBJ_P(value))) {
 			Z_ADDREF_P(value);
 		}
@@ -474,6 +480,10 @@ slip_state_t *slip_state_take(void)
 	state->iterators_used = EG(ht_iterators_used);
 	state->iterators = safe_emalloc(EG(ht_iterators_count), sizeof *state->iterators, 0);
 	memcpy(state->iterators, EG(ht_iterators), EG(ht_iterators_count) * sizeof *state->iterators);
+	for (uint32_t i = 1; i < EG(objects_store).top; i++) {
+		const zend_object *object = EG(objects_store).object_buckets[i];
+		state->has_destructors |= IS_OBJ_VALID(object) && object->ce->destructor;
+	}
 	/* Last: nothing may be allocated or created after these. */
 	state->included_files = EG(included_files);
 	state->resources = EG(regular_list);
@@ -498,14 +508,17 @@ static bool has_live_object(void)
 	return false;
 }
 
-const char *slip_state_fits(const slip_state_t *state)
+const char *slip_state_fits(const slip_state_t *state, uint32_t first_resource)
 {
 	zend_string *name;
 
 	if (has_live_object()) {
 		return "objects-before";
 	}
-	if (zend_hash_num_elements(&EG(regular_list)) || zend_hash_num_elements(&EG(weakrefs))) {
+	if (zend_llist_count(&CG(open_files))) {
+		return "uncached";
+	}
+	if (EG(regular_list).nNumUsed > first_resource || zend_hash_num_elements(&EG(weakrefs))) {
 		return "resources-before";
 	}
 	if (Z_TYPE(EG(user_error_handler)) != IS_UNDEF || Z_TYPE(EG(user_exception_handler)) != IS_UNDEF
@@ -546,13 +559,35 @@ static void put_heap(slip_state_t *state)
 	*huge = state->huge_list;
 }
 
+/* The request's body is a resource already; it gets a number that the image does not use. */
+static void put_resources(slip_state_t *state)
+{
+	HashTable own = EG(regular_list);
+	zval *entry;
+
+	EG(regular_list) = state->resources;
+	ZEND_HASH_FOREACH_VAL(&own, entry) {
+		zend_resource *resource = Z_PTR_P(entry);
+		zend_long handle = zend_hash_next_free_element(&EG(regular_list));
+		resource->handle = handle ? handle : 1;
+		zend_hash_index_add_new(&EG(regular_list), resource->handle, entry);
+	} ZEND_HASH_FOREACH_END();
+	own.pDestructor = NULL;
+	zend_hash_destroy(&own);
+}
+
+void slip_state_gone(void)
+{
+	in_place = NULL;
+}
+
 void slip_state_put(slip_state_t *state, slip_settings_plan_t *plan)
 {
+	in_place = state;
 	put_heap(state);
 	efree(EG(objects_store).object_buckets);
 	EG(objects_store) = state->objects;
-	zend_hash_destroy(&EG(regular_list));
-	EG(regular_list) = state->resources;
+	put_resources(state);
 	zend_hash_destroy(&EG(weakrefs));
 	EG(weakrefs) = state->weakrefs;
 #if PHP_VERSION_ID >= 80400

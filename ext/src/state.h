@@ -45,6 +45,7 @@ typedef struct {
 	zend_lazy_objects_store lazy_objects;
 #endif
 	zend_objects_store objects;
+	bool has_destructors;
 	slip_slots_t *map_slots;
 	uint32_t map_runs;
 	size_t map_last;
@@ -90,8 +91,11 @@ void slip_state_startup(void);
 slip_state_t *slip_state_take(void);
 
 /* Puts it back into the engine of a request that has not got far. NULL, or the reason why this request cannot take it;
- * nothing has been changed then. */
-const char *slip_state_fits(const slip_state_t *);
+ * nothing has been changed then. Resources below `first_resource` are the request's own and stay. */
+const char *slip_state_fits(const slip_state_t *, uint32_t first_resource);
 void slip_state_put(slip_state_t *, slip_settings_plan_t *);
+
+/* The request that it was put into is over. */
+void slip_state_gone(void);
 
 #endif

@@ -30,8 +30,8 @@ bool slip_table_covers(const HashTable *image, const HashTable *now, uint32_t fi
 {
 	for (uint32_t i = first; i < now->nNumUsed; i++) {
 		const Bucket *bucket = now->arData + i;
-		/* A key that begins with NUL holds a class that the script may declare when it gets there: none yet. */
-		if (Z_TYPE(bucket->val) == IS_UNDEF || (bucket->key && !ZSTR_VAL(bucket->key)[0])) {
+		/* A key with NUL in it is that of a class which the script may declare when it gets there: none yet. */
+		if (Z_TYPE(bucket->val) == IS_UNDEF || (bucket->key && memchr(ZSTR_VAL(bucket->key), 0, ZSTR_LEN(bucket->key)))) {
 			continue;
 		}
 		zval *other = bucket->key ? zend_hash_find(image, bucket->key) : NULL;

@@ -46,6 +46,9 @@ pub(crate) fn run() -> Result<()> {
         fs::write(&skips, "fuzz targets: libFuzzer needs c++\n")?;
     }
     cargo_tests(&mut counts, &skips)?;
+    for version in ["8.2", "8.4"] {
+        extension_tests(&mut counts, version)?;
+    }
     step(&mut counts, "notice", "cargo", &["run", "-q", "-p", "xtask", "--", "notice", "--check"], &[]);
     if is_root()? {
         step(&mut counts, "demo", "labs/demo", &[], &[("DEMO_SECONDS", "3"), ("DEMO_POSTS", "40")]);
@@ -119,6 +122,49 @@ fn cargo_tests(counts: &mut Counts, skips: &Path) -> Result<()> {
     if !child.wait()?.success() && counts.failures.is_empty() {
         counts.failed += 1;
         counts.failures.push("the tests did not build".to_owned());
+    }
+    Ok(())
+}
+
+/// The PHP extension, built for one PHP version and tested on all its SAPIs.
+fn extension_tests(counts: &mut Counts, version: &str) -> Result<()> {
+    say(&format!("== extension, PHP {version}"));
+    let built = Command::new("ext/build").arg(version).stdin(Stdio::null()).output()?;
+    let extension = String::from_utf8_lossy(&built.stdout).trim().to_owned();
+    if !built.status.success() {
+        counts.failed += 1;
+        counts.failures.push(format!("build of the extension, PHP {version}"));
+        say(&String::from_utf8_lossy(&built.stderr));
+        return Ok(());
+    }
+    let mut child = Command::new("ext/tests/run")
+        .args(["--php", version, "--sapi", "all"])
+        .env("SLIP_EXTENSION", &extension)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("cannot start ext/tests/run")?;
+    let stdout = child.stdout.take().context("no standard output")?;
+    let mut counted = false;
+    for line in BufReader::new(stdout).lines() {
+        let line = line?;
+        if let Some(name) = line.strip_prefix("not ok ") {
+            let name = name.split(':').next().unwrap_or(name);
+            counts.failures.push(format!("extension, PHP {version}: {name}"));
+        }
+        if line.contains(" passed, ") && line.ends_with(" skipped") {
+            counts.passed += number_before(&line, " passed");
+            counts.failed += number_before(&line, " failed");
+            counts.skipped += number_before(&line, " skipped");
+            counted = true;
+        }
+        if !line.starts_with("ok ") {
+            say(&line);
+        }
+    }
+    if !child.wait()?.success() && (!counted || counts.failed == 0) {
+        counts.failed += 1;
+        counts.failures.push(format!("ext/tests/run, PHP {version}"));
     }
     Ok(())
 }
