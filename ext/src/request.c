@@ -18,7 +18,11 @@
 #include "status.h"
 #include "tables.h"
 
+/* Requests in a row for which an image did not apply, after which it gives way to another one: of another host, for example. */
+#define GIVES_WAY_AFTER 8
+
 static slip_image_t *image;
+static uint32_t misses;
 static slip_files_t *files;
 static uint64_t opcache_generation;
 
@@ -199,9 +203,12 @@ void slip_request_snapshot(void)
 		slip_status_count(&slip_status.refusals, "disabled");
 		return;
 	}
-	if (image || adopted) {
+	if (adopted || taken || (image && misses < GIVES_WAY_AFTER)) {
 		slip_status_count(&slip_status.refusals, "kept");
 		return;
+	}
+	if (image) {
+		drop_image();
 	}
 	if (!slip_callbacks_run_before_snapshot() || !may_be_taken() || (image = slip_image_take()) == NULL) {
 		return;
@@ -257,6 +264,7 @@ bool slip_request_restore(void)
 
 	if (reason) {
 		slip_status_count(&slip_status.fallbacks, reason);
+		misses++;
 		if (stale) {
 			drop_image();
 		}
@@ -264,6 +272,7 @@ bool slip_request_restore(void)
 		return false;
 	}
 	adopted = true;
+	misses = 0;
 	slip_state_put(image->state, &image->plan);
 	slip_on_restore = image->state->on_restore;
 	slip_status.restores++;
@@ -286,6 +295,7 @@ void slip_request_end(void)
 		slip_resources_hide(image);
 	}
 	if (adopted) {
+		slip_state_hide_autoloaders();
 		/* The callables are the image's. */
 		ZVAL_UNDEF(&slip_on_restore);
 	}

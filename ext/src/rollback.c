@@ -36,6 +36,7 @@ struct pm_scan_arg {
 # define PAGE_IS_WRITTEN (1 << 1)
 # define PAGE_IS_FILE (1 << 2)
 # define PAGE_IS_PRESENT (1 << 3)
+# define PAGE_IS_SWAPPED (1 << 4)
 #endif
 
 /* A page that was dirty in this many requests is expected to be dirty in the next one: not protected, always copied.
@@ -49,6 +50,13 @@ struct pm_scan_arg {
 /* Above this share of dirty pages one copy of everything is cheaper than looking: percent. */
 #define WHOLE_PERCENT 40
 #define WHOLE_REQUESTS 64
+
+/* Finding written pages costs 3 ns for each page of the image by write protection, and 25 ns for each that requests touch
+ * without. An image of more pages than this is taken for one of which requests touch a small part. */
+#define LARGE_PAGES 4096
+
+/* Runs of one answer of the kernel when it is asked about a few pages. */
+#define NEW_RUNS 32
 
 #define PAGES(rollback) ((rollback)->bytes / SLIP_PAGE_BYTES)
 
@@ -86,22 +94,42 @@ static int open_pagemap(void)
 	return fd;
 }
 
-/* Runs of pages of one kind, from `start` on, into `found`. Number of runs, or -1. */
-static long scan(slip_rollback_t *rollback, uintptr_t *start, __u64 inverted, __u64 mask)
+/* Which pages are asked for: those that were written since they were protected, which the kernel answers fast but counts
+ * pages among that were never touched; those that the process has a copy of; or those that it has touched at all. */
+enum wanted { WRITTEN, OWN, TOUCHED };
+
+/* Runs of pages in [*start, end), into `found`. `*start` becomes where to go on. Number of runs, or -1. */
+static long scan(slip_rollback_t *rollback, enum wanted wanted, uintptr_t *start, uintptr_t end, struct page_region *found,
+	size_t room)
 {
 	struct pm_scan_arg arguments = {
 		.size = sizeof arguments,
 		.start = *start,
-		.end = (uintptr_t) rollback->base + rollback->bytes,
-		.vec = (uintptr_t) rollback->found,
-		.vec_len = rollback->found_capacity / sizeof(struct page_region),
-		.category_inverted = inverted,
-		.category_mask = mask,
-		.return_mask = mask & ~inverted,
+		.end = end,
+		.vec = (uintptr_t) found,
+		.vec_len = room,
+		.return_mask = wanted == TOUCHED ? PAGE_IS_FILE | PAGE_IS_PRESENT : wanted == OWN ? PAGE_IS_PRESENT : PAGE_IS_WRITTEN,
 	};
+	if (wanted == WRITTEN) {
+		arguments.category_mask = PAGE_IS_WRITTEN;
+	} else {
+		arguments.category_inverted = arguments.category_mask = wanted == OWN ? PAGE_IS_FILE : 0;
+		/* In memory, or in swap. */
+		arguments.category_anyof_mask = PAGE_IS_PRESENT | PAGE_IS_SWAPPED;
+	}
 	long runs = ioctl(rollback->pagemap_fd, PAGEMAP_SCAN, &arguments);
 	*start = arguments.walk_end;
 	return runs;
+}
+
+static uintptr_t address_of(const slip_rollback_t *rollback, size_t page)
+{
+	return (uintptr_t) rollback->base + page * SLIP_PAGE_BYTES;
+}
+
+static size_t page_of(const slip_rollback_t *rollback, uintptr_t address)
+{
+	return (address - (uintptr_t) rollback->base) / SLIP_PAGE_BYTES;
 }
 
 static const char *start_userfault(slip_rollback_t *rollback)
@@ -121,10 +149,9 @@ static const char *start_userfault(slip_rollback_t *rollback)
 	if (ioctl(rollback->userfault_fd, UFFDIO_API, &api) != 0) {
 		return "userfaultfd has no asynchronous write protection (Linux 6.7)";
 	}
-	if (ioctl(rollback->userfault_fd, UFFDIO_REGISTER, &range) != 0 || !protect(rollback, 0, PAGES(rollback), true)) {
-		return "userfaultfd cannot watch this memory";
-	}
-	return NULL;
+	/* Nothing is protected yet. A page that was never touched has no entry in the page tables, and where there are none the
+	 * scan takes 2 MiB at a step; protecting it would make one. */
+	return ioctl(rollback->userfault_fd, UFFDIO_REGISTER, &range) == 0 ? NULL : "userfaultfd cannot watch this memory";
 }
 
 static const char *start_scan(slip_rollback_t *rollback)
@@ -134,7 +161,7 @@ static const char *start_scan(slip_rollback_t *rollback)
 	if (rollback->pagemap_fd < 0 && (rollback->pagemap_fd = open_pagemap()) < 0) {
 		return "/proc/self/pagemap cannot be opened";
 	}
-	return scan(rollback, &start, PAGE_IS_FILE, PAGE_IS_FILE | PAGE_IS_PRESENT) < 0 ? "PAGEMAP_SCAN is refused" : NULL;
+	return scan(rollback, OWN, &start, start + SLIP_PAGE_BYTES, rollback->found, 1) < 0 ? "PAGEMAP_SCAN is refused" : NULL;
 }
 
 static const char *start_pagemap(slip_rollback_t *rollback)
@@ -196,9 +223,9 @@ bool slip_rollback_start(slip_rollback_t *rollback, enum slip_mechanism wanted, 
 {
 	*reason = NULL;
 	rollback->userfault_fd = rollback->pagemap_fd = -1;
-	rollback->found_capacity = PAGES(rollback) * sizeof(struct page_region);
+	rollback->found_room = PAGES(rollback);
 	rollback->score = calloc(PAGES(rollback), 1);
-	rollback->found = malloc(rollback->found_capacity);
+	rollback->found = malloc(rollback->found_room * sizeof(struct page_region));
 	if (!rollback->score || !rollback->found || !map_file(rollback)) {
 		*reason = "out of memory";
 		slip_rollback_stop(rollback);
@@ -206,7 +233,10 @@ bool slip_rollback_start(slip_rollback_t *rollback, enum slip_mechanism wanted, 
 	}
 	/* A huge page would be copied whole for one written byte. */
 	madvise(rollback->base, rollback->bytes, MADV_NOHUGEPAGE);
-	for (enum slip_mechanism mechanism = wanted == SLIP_AUTO ? SLIP_USERFAULT : wanted;; mechanism++) {
+	if (wanted == SLIP_AUTO) {
+		wanted = PAGES(rollback) > LARGE_PAGES ? SLIP_SCAN : SLIP_USERFAULT;
+	}
+	for (enum slip_mechanism mechanism = wanted;; mechanism++) {
 		const char *refused = try_mechanism(rollback, mechanism);
 		if (!refused) {
 			return true;
@@ -254,6 +284,58 @@ static bool age(slip_rollback_t *rollback)
 	return true;
 }
 
+/* Protects the pages of [first, last) that are not learned. */
+static bool protect_new(slip_rollback_t *rollback, size_t first, size_t last)
+{
+	for (size_t page = first; page < last; first = ++page) {
+		while (page < last && !is_learned(rollback, page)) {
+			page++;
+		}
+		if (page > first && !protect(rollback, first, page - first, true)) {
+			return false;
+		}
+	}
+	return true;
+}
+
+/* Pages that the kernel calls written and that were not expected to be: written indeed, read for the first time, or never
+ * touched. Those that the process has a copy of are put back. All are protected then, but where a whole table of page entries
+ * is missing: the kernel passes over those fast. */
+static bool put_back_new(slip_rollback_t *rollback, size_t first, size_t last)
+{
+	uintptr_t start = address_of(rollback, first), end = address_of(rollback, last);
+	struct page_region touched[NEW_RUNS];
+	size_t done = first;
+
+	while (start < end) {
+		long runs = scan(rollback, TOUCHED, &start, end, touched, NEW_RUNS);
+		if (runs < 0) {
+			return false;
+		}
+		for (long i = 0; i < runs; i++) {
+			size_t page = page_of(rollback, touched[i].start), behind = page_of(rollback, touched[i].end);
+			if (touched[i].categories & PAGE_IS_FILE) {
+				continue;
+			}
+			copy(rollback, page, behind - page);
+			rollback->dirty_pages += behind - page;
+			for (; page < behind; page++) {
+				score_up(rollback, page);
+			}
+		}
+		for (long i = 0; i < runs; i++) {
+			size_t page = page_of(rollback, touched[i].start) / SLIP_CHUNK_PAGES * SLIP_CHUNK_PAGES;
+			size_t behind = page_of(rollback, touched[i].end) + SLIP_CHUNK_PAGES - 1;
+			behind = MIN(behind / SLIP_CHUNK_PAGES * SLIP_CHUNK_PAGES, last);
+			if (behind > done && !protect_new(rollback, MAX(page, done), behind)) {
+				return false;
+			}
+			done = MAX(done, behind);
+		}
+	}
+	return true;
+}
+
 static bool run_userfault(slip_rollback_t *rollback)
 {
 	uintptr_t start = (uintptr_t) rollback->base, end = start + rollback->bytes;
@@ -262,29 +344,27 @@ static bool run_userfault(slip_rollback_t *rollback)
 		return false;
 	}
 	while (start < end) {
-		long runs = scan(rollback, &start, 0, PAGE_IS_WRITTEN);
+		long runs = scan(rollback, WRITTEN, &start, end, rollback->found, rollback->found_room);
 		if (runs < 0) {
 			return false;
 		}
 		for (long i = 0; i < runs; i++) {
 			struct page_region *run = (struct page_region *) rollback->found + i;
-			size_t page = (run->start - (uintptr_t) rollback->base) / SLIP_PAGE_BYTES;
-			size_t last = (run->end - (uintptr_t) rollback->base) / SLIP_PAGE_BYTES;
-			copy(rollback, page, last - page);
-			rollback->dirty_pages += last - page;
-			/* What was protected, and so was found by a fault, is protected again unless it is now learned. */
-			for (size_t first = page; page <= last; page++) {
-				if (page < last && !is_learned(rollback, page)) {
-					score_up(rollback, page);
-					if (!is_learned(rollback, page)) {
-						continue;
-					}
+			size_t page = page_of(rollback, run->start), last = page_of(rollback, run->end);
+			while (page < last) {
+				bool learned = is_learned(rollback, page);
+				size_t behind = page + 1;
+				while (behind < last && is_learned(rollback, behind) == learned) {
+					behind++;
 				}
-				if (page > first && !protect(rollback, first, page - first, true)) {
+				if (learned) {
+					copy(rollback, page, behind - page);
+					rollback->dirty_pages += behind - page;
+					rollback->learned_pages += behind - page;
+				} else if (!put_back_new(rollback, page, behind)) {
 					return false;
 				}
-				first = page + 1;
-				rollback->learned_pages += page < last;
+				page = behind;
 			}
 		}
 	}
@@ -323,14 +403,13 @@ static bool run_scan(slip_rollback_t *rollback)
 		return false;
 	}
 	while (start < end) {
-		long runs = scan(rollback, &start, PAGE_IS_FILE, PAGE_IS_FILE | PAGE_IS_PRESENT);
+		long runs = scan(rollback, OWN, &start, end, rollback->found, rollback->found_room);
 		if (runs < 0) {
 			return false;
 		}
 		for (long i = 0; i < runs; i++) {
 			struct page_region *run = (struct page_region *) rollback->found + i;
-			size_t first = (run->start - (uintptr_t) rollback->base) / SLIP_PAGE_BYTES;
-			if (!put_back(rollback, first, (run->end - (uintptr_t) rollback->base) / SLIP_PAGE_BYTES)) {
+			if (!put_back(rollback, page_of(rollback, run->start), page_of(rollback, run->end))) {
 				return false;
 			}
 		}

@@ -6,7 +6,7 @@
 /* How the pages that a request has written are found and put back. All work on the same mapping: the image's file, mapped
  * private over the frozen heap. In the order of preference: */
 enum slip_mechanism {
-	SLIP_AUTO,      /* the first that works */
+	SLIP_AUTO,      /* the first that works; for large images from the second on */
 	SLIP_USERFAULT, /* write protection resolved in the kernel, PAGEMAP_SCAN, learned pages copied unasked (Linux 6.7) */
 	SLIP_SCAN,      /* PAGEMAP_SCAN for pages that are no longer the file's (Linux 6.7, without userfaultfd) */
 	SLIP_PAGEMAP,   /* the same by reading /proc/self/pagemap */
@@ -29,7 +29,7 @@ typedef struct {
 	int userfault_fd, pagemap_fd;
 	uint8_t *score;           /* a byte a page: SCORE_LEARNED and more is learned */
 	void *found;              /* room for what the kernel reports */
-	size_t found_capacity;
+	size_t found_room;
 	size_t window;            /* page at which the next ageing starts */
 	uint32_t whole;           /* requests for which everything is copied, because most was dirty */
 	/* What the last roll-back found. */

@@ -1,5 +1,9 @@
+#ifndef _GNU_SOURCE
+# define _GNU_SOURCE
+#endif
 #include "state.h"
 
+#include <link.h>
 #include <locale.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -41,6 +45,9 @@ static struct {
 } settings[SLIP_MAX_SETTINGS];
 static zend_function *autoload_functions, *autoload_register, *put_env;
 static zend_class_entry *mysqli_driver;
+
+/* What is in place in this request, or NULL. */
+static const slip_state_t *in_place;
 
 static zend_function *function(const char *name)
 {
@@ -283,6 +290,105 @@ static void take_environment(slip_state_t *state)
 	} ZEND_HASH_FOREACH_END();
 }
 
+/* ---- autoloaders ---- */
+
+/* ext/spl keeps them in a table behind a static variable; registering each one anew costs 2 us. As in ext/spl/php_spl.c. */
+typedef struct {
+	zend_function *func_ptr;
+	zend_object *obj, *closure;
+	zend_class_entry *ce;
+} autoloader_t;
+
+static HashTable **autoload_slot;
+
+/* Whether this is the table of exactly these callables. */
+static bool is_autoload_table(const HashTable *table, HashTable *callables)
+{
+	zval *callable;
+	uint32_t i = 0;
+
+	if ((uintptr_t) table % 8 || !slip_heap_owns(slip_heap, table) || !slip_heap_owns(slip_heap, table + 1)
+			|| GC_TYPE_INFO(table) != GC_ARRAY || HT_IS_PACKED(table)
+			|| table->nNumOfElements != zend_hash_num_elements(callables) || table->nNumUsed > table->nTableSize
+			|| !slip_heap_owns(slip_heap, table->arData) || !slip_heap_owns(slip_heap, table->arData + table->nNumUsed)) {
+		return false;
+	}
+	ZEND_HASH_FOREACH_VAL(callables, callable) {
+		while (i < table->nNumUsed && Z_TYPE(table->arData[i].val) == IS_UNDEF) {
+			i++;
+		}
+		const autoloader_t *loader = i < table->nNumUsed ? Z_PTR(table->arData[i].val) : NULL;
+		if (!loader || Z_TYPE(table->arData[i].val) != IS_PTR || !slip_heap_owns(slip_heap, loader)) {
+			return false;
+		}
+		if (Z_TYPE_P(callable) == IS_OBJECT ? loader->closure != Z_OBJ_P(callable) && loader->obj != Z_OBJ_P(callable)
+				: loader->closure != NULL) {
+			return false;
+		}
+		i++;
+	} ZEND_HASH_FOREACH_END();
+	return true;
+}
+
+static int find_autoload_slot(struct dl_phdr_info *object, size_t size, void *callables)
+{
+	HashTable **found = NULL;
+
+	/* The first is the program, which ext/spl is always part of. */
+	for (int i = 0; i < object->dlpi_phnum; i++) {
+		const ElfW(Phdr) *segment = &object->dlpi_phdr[i];
+		if (segment->p_type != PT_LOAD || !(segment->p_flags & PF_W)) {
+			continue;
+		}
+		char *start = (char *) (((uintptr_t) object->dlpi_addr + segment->p_vaddr + 7) & ~(uintptr_t) 7);
+		char *end = (char *) object->dlpi_addr + segment->p_vaddr + segment->p_memsz;
+		for (HashTable **slot = (HashTable **) start; (char *) (slot + 1) <= end; slot++) {
+			if (is_autoload_table(*slot, callables)) {
+				if (found) {
+					return 1; /* two: we know neither */
+				}
+				found = slot;
+			}
+		}
+	}
+	autoload_slot = found;
+	return 1;
+}
+
+static void take_autoloaders(slip_state_t *state)
+{
+	call(autoload_functions, &state->autoloaders, 0, NULL);
+	if (Z_TYPE(state->autoloaders) != IS_ARRAY || !zend_hash_num_elements(Z_ARRVAL(state->autoloaders))) {
+		return;
+	}
+	autoload_slot = NULL;
+	dl_iterate_phdr(find_autoload_slot, Z_ARRVAL(state->autoloaders));
+	state->autoload_table = autoload_slot ? *autoload_slot : NULL;
+}
+
+static void put_autoloaders(slip_state_t *state)
+{
+	zval *loader;
+
+	if (Z_TYPE(state->autoloaders) != IS_ARRAY) {
+		return;
+	}
+	if (state->autoload_table && autoload_slot && !*autoload_slot) {
+		*autoload_slot = state->autoload_table;
+		return;
+	}
+	ZEND_HASH_FOREACH_VAL(Z_ARRVAL(state->autoloaders), loader) {
+		call(autoload_register, NULL, 1, loader);
+	} ZEND_HASH_FOREACH_END();
+}
+
+void slip_state_hide_autoloaders(void)
+{
+	if (in_place && in_place->autoload_table && autoload_slot && *autoload_slot == in_place->autoload_table) {
+		*autoload_slot = NULL;
+	}
+}
+
 static void take_headers(slip_state_t *state)
 {
 	zend_llist_position position;
@@ -405,9 +511,6 @@ static void put_map(slip_state_t *state)
 	}
 }
 
-/* What is in place in this request, or NULL. */
-static const slip_state_t *in_place;
-
 /* When destructors are to run, a global that holds the only reference to an object of the image destroys it, and all below
  * it, page by page. If no object has a destructor that is for nothing: shutdown functions are the engine's last step before. */
 static void pin_globals(zend_execute_data *execute_data, zval *return_value)
@@ -446,7 +549,7 @@ slip_state_t *slip_state_take(void)
 
 	ZVAL_UNDEF(&state->autoloaders);
 	ZVAL_UNDEF(&state->on_restore);
-	call(autoload_functions, &state->autoloaders, 0, NULL);
+	take_autoloaders(state);
 	take_settings(state);
 	take_ini(state);
 	take_environment(state);
@@ -628,10 +731,5 @@ void slip_state_put(slip_state_t *state, slip_settings_plan_t *plan)
 		call(put_env, NULL, 1, &state->environment.entries[i].value);
 	}
 	put_settings(state, plan);
-	if (Z_TYPE(state->autoloaders) == IS_ARRAY) {
-		zval *loader;
-		ZEND_HASH_FOREACH_VAL(Z_ARRVAL(state->autoloaders), loader) {
-			call(autoload_register, NULL, 1, loader);
-		} ZEND_HASH_FOREACH_END();
-	}
+	put_autoloaders(state);
 }

@@ -65,6 +65,7 @@ typedef struct {
 	zval settings[SLIP_MAX_SETTINGS];
 	slip_list_t environment; /* name, value: putenv */
 	zval autoloaders;       /* array of callables, or undefined */
+	HashTable *autoload_table; /* the engine's own form of them, if it was found */
 	char *locale, *directory;
 	int umask;
 
@@ -94,6 +95,9 @@ slip_state_t *slip_state_take(void);
  * nothing has been changed then. Resources below `first_resource` are the request's own and stay. */
 const char *slip_state_fits(const slip_state_t *, uint32_t first_resource);
 void slip_state_put(slip_state_t *, slip_settings_plan_t *);
+
+/* Before modules end the request: keeps from them what they would take apart for nothing. */
+void slip_state_hide_autoloaders(void);
 
 /* The request that it was put into is over. */
 void slip_state_gone(void);

@@ -84,6 +84,7 @@ decorate_workers_output=no
 clear_env=no
 env[LAB_DATABASE_SOCKET]=$STATE/mariadb/mysql.sock
 env[LAB_DATABASE_PASSWORD]=$DATABASE_PASSWORD
+$(print_environment "$name")
 CONF
   # It holds the database's password, which only root's master reads.
   chmod 600 "$conf"
@@ -99,6 +100,7 @@ CONF
 print_settings() {
   local setting file copy
   while IFS= read -r setting; do
+    if [[ $setting == env.* ]]; then continue; fi
     if [[ $setting == *extension=/* ]]; then
       file=${setting#*=}
       copy=$STATE/php/$(sha256sum <"$file" | cut -c1-16).so
@@ -106,6 +108,14 @@ print_settings() {
       setting=${setting%%=*}=$copy
     fi
     printf '%s\n' "$setting"
+  done < <(tr ',' '\n' <<<"${VARIANT_SETTINGS[$1]}")
+}
+
+# The settings that are variables of the environment: env.NAME=VALUE.
+print_environment() {
+  local setting
+  while IFS= read -r setting; do
+    if [[ $setting =~ ^env\.([^=]+)=(.*)$ ]]; then printf 'env[%s]=%s\n' "${BASH_REMATCH[1]}" "${BASH_REMATCH[2]}"; fi
   done < <(tr ',' '\n' <<<"${VARIANT_SETTINGS[$1]}")
 }
 

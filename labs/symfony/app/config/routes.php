@@ -2,16 +2,18 @@
 
 use Journal\Controller\AdminController;
 use Journal\Controller\FeedController;
+use Journal\Controller\GlossaryController;
 use Journal\Controller\ListController;
 use Journal\Controller\PostController;
 use Journal\Controller\SiteController;
 use Journal\Entity\Section;
 use Symfony\Component\Routing\Loader\Configurator\RoutingConfigurator;
 
-// Four routes of the site and eight of each of its twelve sections: one hundred.
+// Five routes of the site and eight of each of its twelve sections: one hundred and one.
 return static function (RoutingConfigurator $routes): void {
     $routes->add('front', '/')->controller([SiteController::class, 'front']);
     $routes->add('about', '/about')->controller([SiteController::class, 'about']);
+    $routes->add('glossary', '/glossary/{page<\d+>}')->controller(GlossaryController::class);
     $routes->add('search', '/search')->controller([SiteController::class, 'search']);
     $routes->add('admin', '/admin')->controller(AdminController::class);
 

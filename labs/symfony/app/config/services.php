@@ -20,7 +20,7 @@ return static function (ContainerConfigurator $container): void {
         ->set('container.dumper.inline_class_loader', true);
 
     $services = $container->services()->defaults()->autowire()->autoconfigure();
-    $services->load('Journal\\', '../src/')->exclude('../src/{Entity,Kernel.php,autoload.php,Snapshot/polyfill.php}');
+    $services->load('Journal\\', '../src/')->exclude('../src/{Entity,Kernel.php,autoload.php,packages.php,Snapshot/polyfill.php}');
     $services->get(Warmup::class)->public();
 
     // Debian has no DoctrineBundle. These are the services that it would define.

@@ -17,6 +17,7 @@ if (!restore_state()) {
     $kernel->getContainer()->get(Warmup::class)
         ->visit('/')
         ->visit('/about')
+        ->visit('/glossary/1')
         ->visit('/search?q=warm')
         ->visit('/admin', ['PHP_AUTH_USER' => 'editor', 'PHP_AUTH_PW' => 'editor'])
         ->visit('/news')

@@ -15,7 +15,7 @@ if (!restore_state()) {
     $kernel = new Kernel('prod', false);
     $kernel->boot();
     $kernel->getContainer()->get(Warmup::class)
-        ->visit('/news/page/1')
+        ->visit('/glossary/1')
         ->settle();
     snapshot_state();
 }

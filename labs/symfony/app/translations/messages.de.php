@@ -40,6 +40,7 @@ return [
         'submit' => 'Finden',
         'found' => '{0} Nichts zu „%words%“|{1} Ein Beitrag zu „%words%“|]1,Inf] %count% Beiträge zu „%words%“',
     ],
+    'glossary' => ['title' => 'Glossar'],
     'newsletter' => [
         'title' => 'Rundbrief',
         'email' => 'Ihre Adresse',

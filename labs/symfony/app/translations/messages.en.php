@@ -40,6 +40,7 @@ return [
         'submit' => 'Find',
         'found' => '{0} Nothing found for “%words%”|{1} One post about “%words%”|]1,Inf] %count% posts about “%words%”',
     ],
+    'glossary' => ['title' => 'Glossary'],
     'newsletter' => [
         'title' => 'Newsletter',
         'email' => 'Your address',
