@@ -4,6 +4,9 @@ PHP_ARG_ENABLE([slipstream],
   [yes])
 
 if test "$PHP_SLIPSTREAM" != "no"; then
+  if test "$PHP_THREAD_SAFETY" = "yes"; then
+    AC_MSG_ERROR([Slipstream needs a PHP without thread safety (NTS): an image is the state of one process])
+  fi
   AC_CHECK_HEADERS([linux/userfaultfd.h], [], [AC_MSG_ERROR([Slipstream needs the Linux kernel headers (linux/userfaultfd.h)])])
   SLIPSTREAM_SOURCES="slipstream.c \
     src/callbacks.c src/heap.c src/image.c src/key.c src/layout.c src/native.c src/objects.c src/opcache.c src/path.c \

@@ -21,7 +21,12 @@
 /* Requests in a row for which an image did not apply, after which it gives way to another one: of another host, for example. */
 #define GIVES_WAY_AFTER 8
 
+/* Snapshots refused in a row after which only each of so many requests is tried: looking for secrets reads the whole state. */
+#define TRIES_BEFORE_PAUSE 64
+#define PAUSE_REQUESTS 64
+
 static slip_image_t *image;
+static uint32_t refused; /* in a row */
 static uint32_t misses;
 static slip_files_t *files;
 static uint64_t opcache_generation;
@@ -197,6 +202,12 @@ static bool may_be_taken(void)
 	return false;
 }
 
+/* Whether this request boots without a try. */
+static bool is_paused(void)
+{
+	return refused > TRIES_BEFORE_PAUSE && refused % PAUSE_REQUESTS;
+}
+
 void slip_request_snapshot(void)
 {
 	if (slip_status.disabled) {
@@ -210,9 +221,15 @@ void slip_request_snapshot(void)
 	if (image) {
 		drop_image();
 	}
+	refused++;
+	if (is_paused()) {
+		slip_status_count(&slip_status.refusals, "paused");
+		return;
+	}
 	if (!slip_callbacks_run_before_snapshot() || !may_be_taken() || (image = slip_image_take()) == NULL) {
 		return;
 	}
+	refused = 0;
 	files = slip_files_take(&image->state->included_files);
 	opcache_generation = slip_opcache_generation();
 	taken = true;
@@ -268,7 +285,7 @@ bool slip_request_restore(void)
 		if (stale) {
 			drop_image();
 		}
-		booting = !image && !slip_status.disabled;
+		booting = !image && !slip_status.disabled && !is_paused();
 		return false;
 	}
 	adopted = true;

