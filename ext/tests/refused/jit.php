@@ -1,5 +1,6 @@
 <?php
 // Compiled traces are not part of the state.
+// needs: sapi=cli-server
 // ini: opcache.jit=tracing
 // ini: opcache.jit_buffer_size=16M
 // expect: JIT
