@@ -6,12 +6,15 @@
 
 #include "zend_virtual_cwd.h"
 
-/* Address space of each heap. Only an image must fit into it: what does not is mapped elsewhere and cannot be frozen. */
-#define HALF_BYTES ((size_t) 1 << 30)
-#define HALF_SLOTS (HALF_BYTES / SLIP_CHUNK_BYTES)
+/* Address space of each heap, and the least that is of use where the process may not have so much (ulimit -v). Only an image
+ * must fit into it: what does not is mapped elsewhere and cannot be frozen. */
+#define MOST_BYTES ((size_t) 1 << 30)
+#define LEAST_BYTES ((size_t) 64 << 20)
+#define MOST_SLOTS (MOST_BYTES / SLIP_CHUNK_BYTES)
 
 static slip_heap_t heaps[2];
-static uint8_t used[2][HALF_SLOTS];
+static uint8_t used[2][MOST_SLOTS];
+static size_t half_bytes;
 slip_heap_t *slip_heap;
 
 slip_heap_t *slip_heap_other(void)
@@ -58,7 +61,7 @@ static void *take(zend_mm_storage *storage, size_t bytes, size_t alignment)
 	size_t slots = (bytes + SLIP_CHUNK_BYTES - 1) / SLIP_CHUNK_BYTES;
 	size_t run = 0;
 
-	for (size_t i = 0; i < HALF_SLOTS; i++) {
+	for (size_t i = 0; i < half_bytes / SLIP_CHUNK_BYTES; i++) {
 		run = heap->used[i] == SLIP_SLOT_FREE ? run + 1 : 0;
 		if (run == slots) {
 			size_t first = i + 1 - slots;
@@ -156,15 +159,21 @@ static const char *make(slip_heap_t *heap, char *base, uint8_t *slots)
 
 const char *slip_heap_startup(void)
 {
-	char *space = map(NULL, 2 * HALF_BYTES + SLIP_CHUNK_BYTES, PROT_NONE);
+	char *space = NULL;
+
+	half_bytes = 2 * MOST_BYTES;
+	while (!space && half_bytes > LEAST_BYTES) {
+		half_bytes /= 2;
+		space = map(NULL, 2 * half_bytes + SLIP_CHUNK_BYTES, PROT_NONE);
+	}
 	if (!space) {
 		return "address space for the image could not be reserved (ulimit -v?)";
 	}
 	char *base = (char *) (((uintptr_t) space + SLIP_CHUNK_BYTES - 1) & ~(SLIP_CHUNK_BYTES - 1));
 	const char *reason;
 	slip_heap = &heaps[0];
-	if ((reason = make(&heaps[0], base, used[0])) || (reason = make(&heaps[1], base + HALF_BYTES, used[1]))) {
-		munmap(space, 2 * HALF_BYTES + SLIP_CHUNK_BYTES);
+	if ((reason = make(&heaps[0], base, used[0])) || (reason = make(&heaps[1], base + half_bytes, used[1]))) {
+		munmap(space, 2 * half_bytes + SLIP_CHUNK_BYTES);
 		return reason;
 	}
 	/* The only block of the start-up that is freed later; the engine makes it anew for each request. */
