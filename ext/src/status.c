@@ -171,6 +171,25 @@ static void info_reasons(const char *title, const slip_reasons_t *reasons)
 	zend_string_release(text);
 }
 
+/* Only the buckets that hold something. */
+static void info_histogram(void)
+{
+	zend_string *text = zend_empty_string;
+
+	for (int i = 0; i < SLIP_HISTOGRAM; i++) {
+		if (!slip_status.histogram[i]) {
+			continue;
+		}
+		zend_long bound = bounds_us[MIN(i, SLIP_HISTOGRAM - 2)];
+		zend_string *longer = zend_strpprintf(0, "%s%s%s " ZEND_LONG_FMT " us: " ZEND_LONG_FMT, ZSTR_VAL(text),
+			ZSTR_LEN(text) ? ", " : "", i < SLIP_HISTOGRAM - 1 ? "up to" : "above", bound, slip_status.histogram[i]);
+		zend_string_release(text);
+		text = longer;
+	}
+	php_info_print_table_row(2, "Restores by CPU time", ZSTR_LEN(text) ? ZSTR_VAL(text) : "none");
+	zend_string_release(text);
+}
+
 void slip_status_info(const slip_image_t *image)
 {
 	char text[128];
@@ -197,6 +216,7 @@ void slip_status_info(const slip_image_t *image)
 	php_info_print_table_row(2, "Restores of this worker", text);
 	snprintf(text, sizeof text, "%.1f us of CPU", (double) slip_status.last_restore_ns / 1000);
 	php_info_print_table_row(2, "Last restore", slip_status.restores ? text : "none");
+	info_histogram();
 	info_reasons("Normal boots by reason", &slip_status.fallbacks);
 	info_reasons("Refused snapshots by reason", &slip_status.refusals);
 	php_info_print_table_end();
