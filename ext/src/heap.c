@@ -194,6 +194,18 @@ void slip_heap_wipe(void)
 	}
 }
 
+void slip_heap_free_huge(void)
+{
+	slip_huge_t *block = (slip_huge_t *) SLIP_HEAP_WORD(slip_heap->mm, huge_list);
+
+	SLIP_HEAP_WORD(slip_heap->mm, huge_list) = 0;
+	while (block) {
+		slip_huge_t *next = block->next;
+		give(&slip_heap->storage, block->ptr, block->size);
+		block = next;
+	}
+}
+
 void slip_heap_exchange(size_t top)
 {
 	slip_heap_t *other = slip_heap_other();

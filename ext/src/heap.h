@@ -34,6 +34,10 @@ static inline bool slip_heap_owns(const slip_heap_t *heap, const void *address)
 	return (uintptr_t) address - (uintptr_t) heap->base < heap->top * SLIP_CHUNK_BYTES;
 }
 
+/* Gives the huge blocks of the request heap back, as the engine does a moment later: what it needs for that, the list of them,
+ * can lie in blocks of the image that the request has freed, and must not be rolled back before. */
+void slip_heap_free_huge(void);
+
 /* The request heap becomes frozen, with its first `top` slots, and the other one the request heap. Only between requests. */
 void slip_heap_exchange(size_t top);
 

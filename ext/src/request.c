@@ -341,7 +341,10 @@ static void at_clean_point(void)
 		/* Files first: the roll-back opens descriptors of its own. */
 		right = right && !discard && slip_resources_put_back(image)
 			&& slip_rollback_start(&image->rollback, slip_wanted_mechanism(), &slip_status.mechanism_reason);
-	} else if (!discard && right) {
+	} else {
+		slip_heap_free_huge();
+	}
+	if (adopted && !discard && right) {
 		right = slip_rollback_run(&image->rollback);
 		/* After a fatal error anything may have happened. */
 		if (right && CG(unclean_shutdown)) {
