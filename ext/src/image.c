@@ -210,7 +210,7 @@ static bool seal(slip_image_t *image)
 	return rollback->saved != MAP_FAILED;
 }
 
-void slip_image_free(slip_image_t *image)
+void slip_image_free(slip_image_t *image, bool unused)
 {
 	slip_rollback_t *rollback = &image->rollback;
 
@@ -224,14 +224,14 @@ void slip_image_free(slip_image_t *image)
 	if (rollback->fd >= 0) {
 		close(rollback->fd);
 	}
-	slip_resources_release(image);
+	slip_resources_release(image, unused);
 	slip_key_free(&image->key);
 	free(rollback->in_use);
 	free(image->strings);
 	free(image);
 }
 
-slip_image_t *slip_image_take(void)
+slip_image_t *slip_image_take(slip_key_t *key)
 {
 	slip_image_t *image = calloc(1, sizeof *image);
 
@@ -252,7 +252,11 @@ slip_image_t *slip_image_take(void)
 		slip_refuse_quietly("uncached", "the script was not in opcache yet");
 		goto refused;
 	}
-	slip_key_take(&image->key);
+	if (!key->script) {
+		slip_key_take(key);
+	}
+	image->key = *key;
+	*key = (slip_key_t) {0};
 	image->state = slip_state_take();
 	if (image->heap->overflowed) {
 		slip_refuse("size", "the state is larger than the address space reserved for images");
@@ -282,6 +286,6 @@ slip_image_t *slip_image_take(void)
 	return image;
 
 refused:
-	slip_image_free(image);
+	slip_image_free(image, false);
 	return NULL;
 }

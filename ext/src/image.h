@@ -30,8 +30,8 @@ typedef struct {
 	double taken_at;
 } slip_image_t;
 
-/* Takes the image of the request heap. NULL if it was refused; an exception is pending then. */
-slip_image_t *slip_image_take(void);
+/* Takes the image of the request heap, and `key` over, which is taken now if it is empty. NULL if it was refused. */
+slip_image_t *slip_image_take(slip_key_t *key);
 
 /* Where the image's copy of a live address is. */
 static inline void *slip_image_at(const slip_image_t *image, const void *address)
@@ -39,6 +39,7 @@ static inline void *slip_image_at(const slip_image_t *image, const void *address
 	return image->writable + ((const char *) address - image->heap->base);
 }
 
-void slip_image_free(slip_image_t *);
+/* `unused`: no request runs on it, or goes on with what it has kept open. */
+void slip_image_free(slip_image_t *, bool unused);
 
 #endif

@@ -24,17 +24,22 @@ void slip_opcache_startup(void)
 	get_status = zend_hash_str_find_ptr(CG(function_table), ZEND_STRL("opcache_get_status"));
 }
 
-static bool status(zval *result)
+static bool status_with(zval *result, bool scripts)
 {
-	zval without_scripts;
+	zval with_scripts;
 
-	ZVAL_FALSE(&without_scripts);
+	ZVAL_BOOL(&with_scripts, scripts);
 	ZVAL_UNDEF(result);
 	if (!get_status) {
 		return false;
 	}
-	zend_call_known_function(get_status, NULL, NULL, result, 1, &without_scripts, NULL);
+	zend_call_known_function(get_status, NULL, NULL, result, 1, &with_scripts, NULL);
 	return Z_TYPE_P(result) == IS_ARRAY;
+}
+
+static bool status(zval *result)
+{
+	return status_with(result, false);
 }
 
 static zend_long number(zval *array, const char *name)
@@ -98,26 +103,29 @@ static void locate(zval *statistics)
 
 const char *slip_opcache_unfit(void)
 {
-	zval now, *statistics, *jit;
-	const char *reason = NULL;
-
-	if (!status(&now)) {
-		zval_ptr_dtor(&now);
+	if (!get_status || !INI_BOOL("opcache.enable") || (strcmp(sapi_module.name, "cli") == 0 && !INI_BOOL("opcache.enable_cli"))) {
 		return "opcache is off";
 	}
-	if (!is_true(&now, "opcache_enabled")) {
-		reason = "opcache is off";
-	} else if (is_true(&now, "restart_pending") || is_true(&now, "restart_in_progress")) {
-		reason = "opcache is about to restart";
-	} else if ((jit = part(&now, "jit")) && is_true(jit, "on")) {
-		reason = "the JIT is on";
-	} else if (INI_STR("opcache.preload") && *INI_STR("opcache.preload")) {
-		reason = "opcache.preload is set";
-	} else if ((statistics = part(&now, "opcache_statistics"))) {
+	if (INI_STR("opcache.preload") && *INI_STR("opcache.preload")) {
+		return "opcache.preload is set";
+	}
+	zval now, *jit;
+	const char *reason = status(&now) && (jit = part(&now, "jit")) && is_true(jit, "on") ? "the JIT is on" : NULL;
+	zval_ptr_dtor(&now);
+	return reason;
+}
+
+bool slip_opcache_is_restarting(void)
+{
+	zval now, *statistics;
+	bool restarting = !status(&now) || !is_true(&now, "opcache_enabled") || is_true(&now, "restart_pending")
+		|| is_true(&now, "restart_in_progress");
+
+	if (!restarting && (statistics = part(&now, "opcache_statistics"))) {
 		locate(statistics);
 	}
 	zval_ptr_dtor(&now);
-	return reason;
+	return restarting;
 }
 
 bool slip_opcache_has_script(void)
@@ -157,25 +165,49 @@ struct slip_files {
 	} files[];
 };
 
+/* The clock of files stands still for up to 10 ms (CONFIG_HZ=100). */
+#define FILE_CLOCK_S 0.01
+
+/* Whether the file is not, or not for sure, what this request has loaded. */
+static bool is_newer(zend_string *path, const struct stat *status, zval *scripts)
+{
+	zval *script = scripts ? zend_hash_find(Z_ARRVAL_P(scripts), path) : NULL;
+	double modified = (double) status->st_mtim.tv_sec + (double) status->st_mtim.tv_nsec / 1e9;
+
+	return modified >= sapi_get_request_time() - FILE_CLOCK_S
+		|| (script && Z_TYPE_P(script) == IS_ARRAY && number(script, "timestamp") > 0
+			&& number(script, "timestamp") != status->st_mtim.tv_sec);
+}
+
 slip_files_t *slip_files_take(HashTable *included)
 {
 	slip_files_t *files = calloc(1, sizeof *files + zend_hash_num_elements(included) * sizeof *files->files);
+	bool validates = INI_BOOL("opcache.validate_timestamps") && strcmp(sapi_module.name, "cli") != 0, newer = false;
 	zend_string *path;
+	zval now, *scripts;
 
 	if (!files) {
 		return NULL;
 	}
+	ZVAL_UNDEF(&now);
+	scripts = validates && status_with(&now, true) ? part(&now, "scripts") : NULL;
 	files->looked_at = (time_t) sapi_get_request_time();
 	ZEND_HASH_FOREACH_STR_KEY(included, path) {
 		struct stat status;
 		/* A file in an archive or of a stream wrapper has no time that we could look at; opcache does not either. */
 		if (path && stat(ZSTR_VAL(path), &status) == 0) {
+			newer |= validates && is_newer(path, &status, scripts);
 			files->files[files->count].path = strdup(ZSTR_VAL(path));
 			files->files[files->count].modified = status.st_mtim;
 			files->files[files->count].bytes = status.st_size;
 			files->count++;
 		}
 	} ZEND_HASH_FOREACH_END();
+	zval_ptr_dtor(&now);
+	if (newer) {
+		slip_files_free(files);
+		return NULL;
+	}
 	return files;
 }
 

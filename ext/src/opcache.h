@@ -7,8 +7,11 @@
 
 void slip_opcache_startup(void);
 
-/* NULL if opcache holds this request's scripts and will go on to do so, or why not. */
+/* NULL if opcache is configured as an image needs it, or why not. */
 const char *slip_opcache_unfit(void);
+
+/* Whether opcache holds no new scripts for the moment. */
+bool slip_opcache_is_restarting(void);
 
 /* Whether opcache had the main script before this request. If not, what the compiler left is still in the heap; and just after
  * an edit opcache does not take the script, for opcache.file_update_protection seconds, so that all it declares lies
@@ -18,7 +21,8 @@ bool slip_opcache_has_script(void);
 /* Changes with every restart of opcache, after which its memory is given to other scripts. */
 uint64_t slip_opcache_generation(void);
 
-/* Whether one of the files was edited since `taken_at`, looked at as often as opcache itself does. */
+/* The files of an image. Where opcache looks for edits: NULL if one was edited since opcache took it, or during this request,
+ * so that the image could hold its old form; and whether one was edited since, looked at as often as opcache does. */
 typedef struct slip_files slip_files_t;
 slip_files_t *slip_files_take(HashTable *included);
 bool slip_files_edited(slip_files_t *);

@@ -29,6 +29,7 @@ static slip_image_t *image;
 static uint32_t refused; /* in a row */
 static uint32_t misses;
 static slip_files_t *files;
+static slip_key_t key; /* of this request, if it is to boot */
 static uint64_t opcache_generation;
 
 static bool adopted;        /* this request runs on the image's memory */
@@ -78,7 +79,7 @@ static void drop_image(void)
 {
 	slip_heap_t *heap = image->heap;
 
-	slip_image_free(image);
+	slip_image_free(image, true);
 	slip_files_free(files);
 	image = NULL;
 	files = NULL;
@@ -91,6 +92,7 @@ void slip_request_begin(void)
 {
 	slip_status.restored = adopted = booting = discard = taken = false;
 	output_level = php_output_get_level();
+	slip_key_free(&key);
 	first_resource = EG(regular_list).nNumUsed;
 	slip_callbacks_begin();
 	if (!slip_status.disabled) {
@@ -178,6 +180,8 @@ static bool may_be_taken(void)
 		slip_refuse("nested", "snapshot_state() must be called from the main script, outside of functions and included files");
 	} else if ((reason = slip_opcache_unfit()) != NULL) {
 		slip_refuse("opcache", "a snapshot needs opcache to hold the code: %s", reason);
+	} else if (slip_opcache_is_restarting()) {
+		slip_refuse_quietly("restart", "opcache is about to restart");
 	} else if (ZEND_OBSERVER_ENABLED || zend_execute_internal) {
 		slip_refuse("observer", "an extension observes calls (a debugger, a profiler, an agent): it would not see what was restored");
 	} else if (session_is_active()) {
@@ -226,11 +230,20 @@ void slip_request_snapshot(void)
 		slip_status_count(&slip_status.refusals, "paused");
 		return;
 	}
-	if (!slip_callbacks_run_before_snapshot() || !may_be_taken() || (image = slip_image_take()) == NULL) {
+	slip_files_t *taken_files = NULL;
+	if (!slip_callbacks_run_before_snapshot() || !may_be_taken()) {
+		return;
+	}
+	if ((taken_files = slip_files_take(&EG(included_files))) == NULL) {
+		slip_refuse_quietly("edited", "a file was edited just now");
+		return;
+	}
+	if ( (image = slip_image_take(&key)) == NULL) {
+		slip_files_free(taken_files);
 		return;
 	}
 	refused = 0;
-	files = slip_files_take(&image->state->included_files);
+	files = taken_files;
 	opcache_generation = slip_opcache_generation();
 	taken = true;
 	slip_status.snapshots++;
@@ -286,6 +299,11 @@ bool slip_request_restore(void)
 			drop_image();
 		}
 		booting = !image && !slip_status.disabled && !is_paused();
+		if (booting) {
+			/* What the server has sent, before the boot changes the environment. */
+			slip_key_free(&key);
+			slip_key_take(&key);
+		}
 		return false;
 	}
 	adopted = true;

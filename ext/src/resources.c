@@ -153,23 +153,25 @@ void slip_resources_hide(const slip_image_t *image)
 	}
 }
 
+static bool is_same_file(int a, int b)
+{
+	struct stat one, other;
+	return fstat(a, &one) == 0 && fstat(b, &other) == 0 && one.st_dev == other.st_dev && one.st_ino == other.st_ino;
+}
+
 bool slip_resources_put_back(const slip_image_t *image)
 {
 	for (uint32_t i = 0; i < image->kept_count; i++) {
 		const slip_kept_t *kept = &image->kept[i];
-		struct stat now, own;
 		if (kept->fd < 0) {
 			continue;
 		}
-		if (fstat(kept->kept_fd, &own) != 0) {
-			return false;
-		}
-		if (fstat(kept->fd, &now) != 0) {
+		if (fcntl(kept->fd, F_GETFD) < 0) {
 			/* Closed by the request, and not in use since. */
 			if (fcntl(kept->kept_fd, F_DUPFD_CLOEXEC, kept->fd) != kept->fd) {
 				return false;
 			}
-		} else if (now.st_dev != own.st_dev || now.st_ino != own.st_ino) {
+		} else if (!is_same_file(kept->fd, kept->kept_fd)) {
 			return false;
 		}
 		flock(kept->kept_fd, LOCK_UN);
@@ -180,13 +182,17 @@ bool slip_resources_put_back(const slip_image_t *image)
 	return true;
 }
 
-void slip_resources_release(slip_image_t *image)
+void slip_resources_release(slip_image_t *image, bool unused)
 {
 	for (uint32_t i = 0; i < image->kept_count; i++) {
-		if (image->kept[i].kept_fd >= 0) {
-			close(image->kept[i].kept_fd);
-			/* The number in the image is closed by nobody else once it is no longer the image's. */
+		const slip_kept_t *kept = &image->kept[i];
+		if (kept->kept_fd < 0) {
+			continue;
 		}
+		if (unused && is_same_file(kept->fd, kept->kept_fd)) {
+			close(kept->fd);
+		}
+		close(kept->kept_fd);
 	}
 	free(image->kept);
 	image->kept = NULL;

@@ -15,7 +15,7 @@ void slip_resources_hide(const slip_image_t *);
 /* After a roll-back: every file has its number and its position again. False if a number is taken by something else. */
 bool slip_resources_put_back(const slip_image_t *);
 
-/* Closes what the image kept open. */
-void slip_resources_release(slip_image_t *);
+/* Closes what the image kept open: with the files themselves if no request uses them any more. */
+void slip_resources_release(slip_image_t *, bool unused);
 
 #endif

@@ -3,6 +3,7 @@
 #endif
 #include "secrets.h"
 
+#include <ctype.h>
 #include <link.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +17,9 @@
 
 /* Shorter values cannot be told from the application's own words, and are no secrets. */
 #define MIN_BYTES 4
-/* The same for a part of a header. */
-#define MIN_WORD_BYTES 8
+/* The same for a part of a value, with a digit in it and without. */
+#define MIN_PART_BYTES 8
+#define MIN_WORD_BYTES 16
 
 /* Headers that say nothing about a user. All others are looked for. */
 static const char *const harmless[] = {
@@ -28,6 +30,9 @@ static const char *const harmless[] = {
 
 /* Variables that carry a user's data without being a header. */
 static const char *const sensitive[] = {"PHP_AUTH_DIGEST", "PHP_AUTH_PW", "PHP_AUTH_USER", "REMOTE_USER"};
+
+/* Variables that hold the path of the request. */
+static const char *const paths[] = {"ORIG_PATH_INFO", "PATH_INFO", "REQUEST_URI"};
 
 typedef struct {
 	const char *origin, *name, *bytes;
@@ -51,6 +56,23 @@ static void add(values_t *values, const char *origin, const char *name, const ch
 	values->values[values->count++] = (value_t) {origin, name, bytes, length};
 }
 
+/* Parts of a value: an application may have taken it apart. Short words and words without a digit are the language's own,
+ * until they are long. */
+static void add_parts(values_t *values, const char *origin, const char *name, const char *bytes, size_t length)
+{
+	for (size_t at = 0; at < length; at++) {
+		size_t start = at;
+		bool digit = false;
+		for (; at < length && isalnum((unsigned char) bytes[at]); at++) {
+			digit |= isdigit((unsigned char) bytes[at]) != 0;
+		}
+		size_t bytes_long = at - start;
+		if (bytes_long < length && bytes_long >= (digit ? MIN_PART_BYTES : MIN_WORD_BYTES)) {
+			add(values, origin, name, bytes + start, bytes_long);
+		}
+	}
+}
+
 static void add_all(values_t *values, const char *origin, const char *name, zval *value)
 {
 	zend_string *key;
@@ -59,6 +81,7 @@ static void add_all(values_t *values, const char *origin, const char *name, zval
 	ZVAL_DEREF(value);
 	if (Z_TYPE_P(value) == IS_STRING) {
 		add(values, origin, name, Z_STRVAL_P(value), Z_STRLEN_P(value));
+		add_parts(values, origin, name, Z_STRVAL_P(value), Z_STRLEN_P(value));
 	} else if (Z_TYPE_P(value) == IS_ARRAY) {
 		ZEND_HASH_FOREACH_STR_KEY_VAL(Z_ARRVAL_P(value), key, element) {
 			add_all(values, origin, key ? ZSTR_VAL(key) : name, element);
@@ -66,21 +89,10 @@ static void add_all(values_t *values, const char *origin, const char *name, zval
 	}
 }
 
-/* The words of a header: "Bearer TOKEN", "key=value; other". */
-static void add_words(values_t *values, const char *name, const char *bytes, size_t length)
+/* An address of this machine is no visitor's, and is what connections to local servers are made to. */
+static bool is_local(const char *address)
 {
-	static const char separators[] = " \t,;=\"";
-
-	for (size_t at = 0; at < length;) {
-		size_t start = at;
-		while (at < length && !strchr(separators, bytes[at])) {
-			at++;
-		}
-		if (at - start >= MIN_WORD_BYTES && at - start < length) {
-			add(values, "header", name, bytes + start, at - start);
-		}
-		at++;
-	}
+	return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0;
 }
 
 static bool is_one_of(zend_string *name, const char *const *names, size_t count)
@@ -122,7 +134,12 @@ static void collect(values_t *values)
 				&& !is_one_of(name, harmless, sizeof harmless / sizeof *harmless);
 			if (header || is_one_of(name, sensitive, sizeof sensitive / sizeof *sensitive)) {
 				add(values, "header", ZSTR_VAL(name), Z_STRVAL_P(value), Z_STRLEN_P(value));
-				add_words(values, ZSTR_VAL(name), Z_STRVAL_P(value), Z_STRLEN_P(value));
+				add_parts(values, "header", ZSTR_VAL(name), Z_STRVAL_P(value), Z_STRLEN_P(value));
+			} else if (is_one_of(name, paths, sizeof paths / sizeof *paths)) {
+				/* As a whole it names a page, and applications hold the names of their pages. */
+				add_parts(values, "path", ZSTR_VAL(name), Z_STRVAL_P(value), Z_STRLEN_P(value));
+			} else if (zend_string_equals_literal(name, "REMOTE_ADDR") && !is_local(Z_STRVAL_P(value))) {
+				add(values, "address", ZSTR_VAL(name), Z_STRVAL_P(value), Z_STRLEN_P(value));
 			}
 		} ZEND_HASH_FOREACH_END();
 	}
