@@ -1,0 +1,3 @@
+<?php
+// Cannot be compiled.
+function broken( {
