@@ -17,21 +17,23 @@ typedef struct {
 	uintptr_t start, end;
 } range_t;
 
+/* Their number, or -1. */
 static int find_heaps(range_t *heaps)
 {
 	FILE *maps = fopen("/proc/self/maps", "re");
 	char line[512];
 	int count = 0;
 
-	while (maps && count < MAX_HEAPS && fgets(line, sizeof line, maps)) {
+	if (!maps) {
+		return -1;
+	}
+	while (count < MAX_HEAPS && fgets(line, sizeof line, maps)) {
 		unsigned long start, end;
 		if (sscanf(line, "%lx-%lx rw-p", &start, &end) == 2 && strstr(line, "[heap]")) {
 			heaps[count++] = (range_t) {start, end};
 		}
 	}
-	if (maps) {
-		fclose(maps);
-	}
+	fclose(maps);
 	return count;
 }
 
@@ -68,12 +70,15 @@ static void keep(slip_image_t *image, zend_string *string)
 	}
 }
 
-void slip_native_scan(slip_image_t *image)
+bool slip_native_scan(slip_image_t *image)
 {
 	range_t heaps[MAX_HEAPS];
 	int count = find_heaps(heaps);
 	size_t pages = image->rollback.bytes / SLIP_PAGE_BYTES;
 
+	if (count < 0) {
+		return false;
+	}
 	for (size_t page = 0; page < pages; page++) {
 		if (!(image->rollback.in_use[page / 64] >> (page % 64) & 1)) {
 			continue;
@@ -86,6 +91,7 @@ void slip_native_scan(slip_image_t *image)
 			}
 		}
 	}
+	return true;
 }
 
 void slip_native_refresh(slip_image_t *image)
