@@ -81,7 +81,8 @@ VISITS = {
         Step("edit form", "/index.php?title=Main_Page&action=edit"),
         Step("POST of a preview", "/index.php?title=Main_Page&action=submit", {
             "wpPreview": "Show preview", "wpTextbox1": "'''Bold''' and [[Gears]]\n{{#expr: 2^10}}", "wpSummary": "a summary",
-            "wpEditToken": "+\\", "wpUnicodeCheck": "\u2133\U0001d4b2\u2665\U0001d4ca\U0001d4c3\U0001d4be\U0001d4b8\u2134\U0001d4b9\u212f",
+            "wpEditToken": "+\\",
+            "wpUnicodeCheck": "\u2133\U0001d4b2\u2665\U0001d4ca\U0001d4c3\U0001d4be\U0001d4b8\u2134\U0001d4b9\u212f",
         }),
         Step("no such page", "/index.php?title=Valves", status=404),
         Step("login form", "/index.php?title=Special:UserLogin"),
@@ -90,7 +91,9 @@ VISITS = {
         Step("search", "/index.php?title=Special:Search&search=pump"),
         Step("api: page", "/api.php?action=query&titles=Main_Page&prop=revisions&rvprop=content&rvslots=main&format=json"),
         Step("api: parse", "/api.php?action=parse&page=Main_Page&format=json"),
-        Step("api: POST", "/api.php", {"action": "parse", "text": "== A ==\n{{#expr: 3 * 3}}", "contentmodel": "wikitext", "format": "json"}),
+        Step("api: POST", "/api.php", {
+            "action": "parse", "text": "== A ==\n{{#expr: 3 * 3}}", "contentmodel": "wikitext", "format": "json",
+        }),
         Step("api: help", "/api.php"),
         Step("start-up module", "/load.php?modules=startup&only=scripts&skin=vector"),
         Step("style", "/load.php?modules=skins.vector.styles.legacy&only=styles&skin=vector"),

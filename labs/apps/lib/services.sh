@@ -51,7 +51,9 @@ choose_variants() {
     new+=("$name")
     VARIANT_SETTINGS[$name]=''
     if [[ $wanted == *,* ]]; then VARIANT_SETTINGS[$name]=${wanted#*,}; fi
-    if [[ $wanted =~ extension=(/[^,]*) && ! -f ${BASH_REMATCH[1]} ]]; then fail "there is no extension ${BASH_REMATCH[1]}" 'build it'; fi
+    if [[ $wanted =~ extension=(/[^,]*) && ! -f ${BASH_REMATCH[1]} ]]; then
+      fail "there is no extension ${BASH_REMATCH[1]}" 'build it'
+    fi
   done
   for old in "${VARIANTS[@]}"; do
     [[ " ${new[*]} " == *" $old "* ]] ||
@@ -59,7 +61,8 @@ choose_variants() {
   done
   VARIANTS=("${new[@]}")
   for instance in $(instances); do
-    is_running nginx && [[ -n ${INSTANCE_PORT[$instance]-} ]] || INSTANCE_PORT[$instance]=$(usable_port "${INSTANCE_PORT[$instance]-}")
+    is_running nginx && [[ -n ${INSTANCE_PORT[$instance]-} ]] ||
+      INSTANCE_PORT[$instance]=$(usable_port "${INSTANCE_PORT[$instance]-}")
   done
   {
     for name in "${VARIANTS[@]}"; do printf 'variant|%s|%s\n' "$name" "${VARIANT_SETTINGS[$name]}"; done
