@@ -246,7 +246,8 @@ def kinds_of(texts):
                     if any(test(character) for character in characters))
     kinds += "".join(re.escape(character) for character in sorted(characters) if not character.isascii() or not character.isalnum())
     longest = 2 * max(map(len, texts))
-    return f"[{kinds}]{{0,{longest}}}" if kinds else ""
+    shortest = min(1, min(map(len, texts)))
+    return f"[{kinds}]{{{shortest},{longest}}}" if kinds else ""
 
 
 def first_difference(expected, found):
