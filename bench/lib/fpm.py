@@ -71,7 +71,7 @@ def arguments(description, requests):
                                      epilog="exit codes: 0 every promise holds (or this PHP is not here), 1 one does not, 2 wrong use")
     parser.add_argument("--requests", type=int, default=requests, metavar="N", help=f"default {requests}")
     parser.add_argument("--php", choices=["8.2", "8.4"], default="8.2", help="8.4 runs in the root that fixtures/roots/roots has built (default 8.2)")
-    parser.add_argument("--extension", metavar="PATH", help="slipstream.so for the chosen PHP (default: ext/build makes it)")
+    parser.add_argument("--extension", metavar="PATH", help="slipstream.so for the chosen PHP (default: ext/compile makes it)")
     parser.add_argument("--restore", choices=["auto", "userfault", "scan", "pagemap", "copy", "remap"], default="auto", help="slipstream.restore (default auto)")
     parser.add_argument("--seed", type=int, help="repeats the order of requests of an earlier run")
     parser.add_argument("--keep", action="store_true", help="leave the temporary folder")
@@ -124,7 +124,7 @@ class Place:
         shutil.copyfile(extension, f"{self.home}/slipstream.so")
 
     def _build(self):
-        built = subprocess.run([f"{REPOSITORY}/ext/build", self.php], stdout=subprocess.PIPE, text=True, check=False)
+        built = subprocess.run([f"{REPOSITORY}/ext/compile", self.php], stdout=subprocess.PIPE, text=True, check=False)
         if built.returncode != 0:
             raise Unusable("the extension cannot be built")
         return built.stdout.strip().splitlines()[-1]

@@ -263,7 +263,7 @@ slip_image_t *slip_image_take(slip_key_t *key)
 		goto refused;
 	}
 	if (!open_file(image)) {
-		slip_refuse("memory", "the image's file cannot be made: %s", strerror(errno));
+		slip_refuse_quietly("memory", "the image's file cannot be made: %s", strerror(errno));
 		goto refused;
 	}
 	save_memory(image);
@@ -277,9 +277,12 @@ slip_image_t *slip_image_take(slip_key_t *key)
 	if (!slip_secrets_check(image)) {
 		goto refused;
 	}
-	slip_native_scan(image);
+	if (!slip_native_scan(image)) {
+		slip_refuse_quietly("native", "/proc/self/maps cannot be read: %s", strerror(errno));
+		goto refused;
+	}
 	if (!seal(image)) {
-		slip_refuse("memory", "the image's file cannot be sealed: %s", strerror(errno));
+		slip_refuse_quietly("memory", "the image's file cannot be sealed: %s", strerror(errno));
 		goto refused;
 	}
 	image->taken_at = (double) time(NULL);

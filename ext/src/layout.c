@@ -90,7 +90,7 @@ static const char *probe_free_map(zend_mm_heap *mm)
 	slip_layout.free_map = found;
 
 	/* A run of three pages must show as three bits, and go again. */
-	void *run = zend_mm_alloc(mm, 3 * SLIP_PAGE_BYTES);
+	void *run = zend_mm_alloc(mm, 3 * SLIP_PAGE_BYTES - DEBUG_BYTES);
 	uint64_t bits;
 	memcpy(&bits, chunk + found, 8);
 	size_t page = ((char *) run - chunk) / SLIP_PAGE_BYTES;
@@ -135,8 +135,8 @@ static const char *probe_counters(zend_mm_heap *mm)
 	for (int step = 0; step < 5; step++) {
 		switch (step) {
 			case 1: kept = emalloc(40); break;
-			case 2: huge = emalloc(HUGE_BYTES); break;
-			case 3: second = emalloc(2 * HUGE_BYTES); break;
+			case 2: huge = emalloc(HUGE_BYTES - DEBUG_BYTES); break;
+			case 3: second = emalloc(2 * HUGE_BYTES - DEBUG_BYTES); break;
 			case 4: efree(second); break;
 		}
 		keep_equal(size, words, zend_memory_usage(false));

@@ -143,14 +143,17 @@ void slip_resources_leave_out(slip_image_t *image)
 
 void slip_resources_hide(const slip_image_t *image)
 {
+	/* Without its destructor, which would close them. Taken out and not emptied: a list that a request has made a hash finds
+	 * an emptied bucket by its key all the same. */
+	dtor_func_t destructor = EG(regular_list).pDestructor;
+	EG(regular_list).pDestructor = NULL;
 	for (uint32_t i = 0; i < image->kept_count; i++) {
 		zval *entry = zend_hash_index_find(&EG(regular_list), image->kept[i].handle);
 		if (entry && Z_PTR_P(entry) == image->kept[i].pointer) {
-			/* Without its destructor, which would close it. */
-			ZVAL_UNDEF(entry);
-			EG(regular_list).nNumOfElements--;
+			zend_hash_index_del(&EG(regular_list), image->kept[i].handle);
 		}
 	}
+	EG(regular_list).pDestructor = destructor;
 }
 
 static bool is_same_file(int a, int b)

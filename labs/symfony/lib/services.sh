@@ -65,7 +65,7 @@ write_php_ini() {
 start_php_fpm() {
   local name=$1 conf=$STATE/conf/php-fpm-$1.conf ini=$STATE/conf/php-$1.ini socket=$STATE/php/$1.sock
   make_folder "$STATE/php" "$(id -un)"
-  { cat "$STATE/conf/php.ini" && print_settings "$name"; } >"$ini"
+  { cat "$STATE/conf/php.ini" && setting_lines "${VARIANT_SETTINGS[$name]}"; } >"$ini"
   cat >"$conf" <<CONF
 [global]
 error_log=/proc/self/fd/2
@@ -92,23 +92,6 @@ CONF
   is_running "php-fpm-$name" || rm -f "$socket"
   ensure "php-fpm-$name" "$(id -un)" '' "$(cat "$conf" "$ini" "$STATE/app/.deployed")" \
     /usr/sbin/php-fpm8.2 --nodaemonize --fpm-config "$conf" -c "$ini"
-}
-
-# The variant's settings as lines of php.ini. An extension given by its path is copied and its copy loaded: PHP-FPM's processes
-# crash when the linker overwrites a file that they have mapped. The copy's name holds its content, so that one that was built
-# anew means new settings, and with them a new master.
-print_settings() {
-  local setting file copy
-  while IFS= read -r setting; do
-    if [[ $setting == env.* ]]; then continue; fi
-    if [[ $setting == *extension=/* ]]; then
-      file=${setting#*=}
-      copy=$STATE/php/$(sha256sum <"$file" | cut -c1-16).so
-      [[ -f $copy ]] || { cp "$file" "$copy.new" && mv "$copy.new" "$copy"; }
-      setting=${setting%%=*}=$copy
-    fi
-    printf '%s\n' "$setting"
-  done < <(tr ',' '\n' <<<"${VARIANT_SETTINGS[$1]}")
 }
 
 # The settings that are variables of the environment: env.NAME=VALUE.
