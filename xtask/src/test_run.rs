@@ -49,6 +49,17 @@ pub(crate) fn run() -> Result<()> {
     for version in ["8.2", "8.4"] {
         extension_tests(&mut counts, version)?;
     }
+    // Short forms of what `make evidence` runs with 100,000 requests each.
+    for (bench, requests) in [("isolation", "300"), ("faults", "500"), ("randomness", "500")] {
+        let command = format!("bench/{bench}/run");
+        counted_step(&mut counts, &command, &["--requests", requests], &[])?;
+    }
+    counted_step(
+        &mut counts,
+        "bench/fallbacks/run",
+        &["auto", "docker", "docker-old-kernel", "no-memfd", "ini", "weak"],
+        &[],
+    )?;
     step(&mut counts, "notice", "cargo", &["run", "-q", "-p", "xtask", "--", "notice", "--check"], &[]);
     if is_root()? {
         step(&mut counts, "demo", "labs/demo", &[], &[("DEMO_SECONDS", "3"), ("DEMO_POSTS", "40")]);
@@ -137,34 +148,49 @@ fn extension_tests(counts: &mut Counts, version: &str) -> Result<()> {
         say(&String::from_utf8_lossy(&built.stderr));
         return Ok(());
     }
-    let mut child = Command::new("ext/tests/run")
-        .args(["--php", version, "--sapi", "all"])
-        .env("SLIP_EXTENSION", &extension)
+    let arguments = ["--php", version, "--sapi", "all"];
+    counted_step(counts, "ext/tests/run", &arguments, &[("SLIP_EXTENSION", &extension)])
+}
+
+/// A command that prints `not ok NAME: …` for each failure and ends with its own line of counts.
+fn counted_step(
+    counts: &mut Counts,
+    command: &str,
+    arguments: &[&str],
+    variables: &[(&str, &str)],
+) -> Result<()> {
+    let name = format!("{command} {}", arguments.join(" "));
+    say(&format!("== {name}"));
+    let mut child = Command::new(command)
+        .args(arguments)
+        .envs(variables.iter().copied())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
-        .context("cannot start ext/tests/run")?;
+        .with_context(|| format!("cannot start {command}"))?;
     let stdout = child.stdout.take().context("no standard output")?;
-    let mut counted = false;
+    let mut counted = None;
     for line in BufReader::new(stdout).lines() {
         let line = line?;
-        if let Some(name) = line.strip_prefix("not ok ") {
-            let name = name.split(':').next().unwrap_or(name);
-            counts.failures.push(format!("extension, PHP {version}: {name}"));
+        if let Some(failure) = line.strip_prefix("not ok ") {
+            counts.failures.push(format!("{name}: {}", failure.split(':').next().unwrap_or(failure)));
         }
-        if line.contains(" passed, ") && line.ends_with(" skipped") {
-            counts.passed += number_before(&line, " passed");
-            counts.failed += number_before(&line, " failed");
-            counts.skipped += number_before(&line, " skipped");
-            counted = true;
+        if line.contains(" passed, ") && line.ends_with(" skipped") && !line.starts_with("result:") {
+            counted = Some(line.clone());
         }
         if !line.starts_with("ok ") {
             say(&line);
         }
     }
-    if !child.wait()?.success() && (!counted || counts.failed == 0) {
+    let succeeded = child.wait()?.success();
+    let line = counted.unwrap_or_default();
+    counts.passed += number_before(&line, " passed");
+    counts.skipped += number_before(&line, " skipped");
+    let failed = number_before(&line, " failed");
+    counts.failed += failed;
+    if failed == 0 && (!succeeded || line.is_empty()) {
         counts.failed += 1;
-        counts.failures.push(format!("ext/tests/run, PHP {version}"));
+        counts.failures.push(name);
     }
     Ok(())
 }
