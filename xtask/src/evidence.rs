@@ -1,6 +1,6 @@
 //! `make evidence`: runs the command of each row of `docs/evidence.md` and writes down what it printed.
 //!
-//! A command ends with a line `result: TEXT`; exit status 0 means that the bar holds.
+//! A command ends with a line `result: TEXT`, or with `N passed, N failed, N skipped`; exit status 0 means that the bar holds.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -33,7 +33,7 @@ pub(crate) fn run(only: Option<&str>) -> Result<()> {
             .context("cannot start bash")?;
         let text = String::from_utf8_lossy(&output.stdout);
         say(text.trim_end());
-        let result = text.lines().rev().find_map(|line| line.strip_prefix("result: ")).unwrap_or("no result");
+        let result = result(&text).unwrap_or("no result");
         let holds = output.status.success() && result != "no result";
         cells[3] = if holds { result.to_owned() } else { format!("**does not hold**: {result}") };
         cells[4] = conditions.clone();
@@ -52,6 +52,13 @@ pub(crate) fn run(only: Option<&str>) -> Result<()> {
         bail!("does not hold: {}", failed.join(", "));
     }
     Ok(())
+}
+
+/// What the command says of itself.
+fn result(output: &str) -> Option<&str> {
+    let counts =
+        || output.lines().rev().find(|line| line.contains(" passed, ") && line.ends_with(" skipped"));
+    output.lines().rev().find_map(|line| line.strip_prefix("result: ")).or_else(counts)
 }
 
 /// The cells of a row: name, promise, command, last figure, conditions.
@@ -87,6 +94,13 @@ fn say(text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_result_is_preferred_to_counts() {
+        assert_eq!(result("ok a\n2 passed, 0 failed, 0 skipped"), Some("2 passed, 0 failed, 0 skipped"));
+        assert_eq!(result("result: fine\n2 passed, 0 failed, 0 skipped"), Some("fine"));
+        assert_eq!(result("ok a"), None);
+    }
 
     #[test]
     fn only_rows_with_a_command_are_measured() {
