@@ -99,13 +99,6 @@ static void save_memory(slip_image_t *image)
 	}
 }
 
-static void wipe(slip_image_t *image, const void *address, size_t bytes)
-{
-	if (slip_heap_owns(image->heap, address)) {
-		memset(slip_image_at(image, address), 0, bytes);
-	}
-}
-
 /* Nothing of what was freed may stay: it can be anything, and the scan for secrets would find it. */
 static void wipe_free_blocks(slip_image_t *image)
 {
@@ -115,7 +108,7 @@ static void wipe_free_blocks(slip_image_t *image)
 	for (int bin = 0; bin < SLIP_BINS; bin++) {
 		for (void *block = lists[bin]; block && budget; budget--) {
 			void *next = *(void **) block;
-			wipe(image, block, slip_bin_bytes(bin));
+			slip_image_wipe(image, block, slip_bin_bytes(bin));
 			block = next;
 		}
 	}
@@ -126,14 +119,14 @@ static void wipe_free_blocks(slip_image_t *image)
 static void wipe_stack(slip_image_t *image)
 {
 	for (zend_vm_stack page = EG(vm_stack); page; page = page->prev) {
-		wipe(image, page, (char *) page->end - (char *) page);
+		slip_image_wipe(image, page, (char *) page->end - (char *) page);
 	}
 }
 
 static void wipe_arenas(slip_image_t *image)
 {
 	for (zend_arena *arena = CG(arena); arena; arena = arena->prev) {
-		wipe(image, arena->ptr, arena->end - arena->ptr);
+		slip_image_wipe(image, arena->ptr, arena->end - arena->ptr);
 	}
 }
 
@@ -142,7 +135,7 @@ static void wipe_output(slip_image_t *image)
 {
 	php_output_handler **handlers = zend_stack_base(&OG(handlers));
 	for (int i = 0; i < php_output_get_level(); i++) {
-		wipe(image, handlers[i]->buffer.data, handlers[i]->buffer.size);
+		slip_image_wipe(image, handlers[i]->buffer.data, handlers[i]->buffer.size);
 	}
 }
 

@@ -39,6 +39,14 @@ static inline void *slip_image_at(const slip_image_t *image, const void *address
 	return image->writable + ((const char *) address - image->heap->base);
 }
 
+/* Makes it zero in the image, where a live address is in it. */
+static inline void slip_image_wipe(const slip_image_t *image, const void *address, size_t bytes)
+{
+	if (slip_heap_owns(image->heap, address)) {
+		memset(slip_image_at(image, address), 0, bytes);
+	}
+}
+
 /* `unused`: no request runs on it, or goes on with what it has kept open. */
 void slip_image_free(slip_image_t *, bool unused);
 

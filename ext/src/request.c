@@ -83,6 +83,7 @@ static void drop_image(void)
 	slip_files_free(files);
 	image = NULL;
 	files = NULL;
+	forked = false;
 	if (heap->frozen) {
 		slip_heap_renew(heap);
 	}
@@ -230,20 +231,19 @@ void slip_request_snapshot(void)
 		slip_status_count(&slip_status.refusals, "paused");
 		return;
 	}
-	slip_files_t *taken_files = NULL;
 	if (!slip_callbacks_run_before_snapshot() || !may_be_taken()) {
 		return;
 	}
-	if ((taken_files = slip_files_take(&EG(included_files))) == NULL) {
+	if ((files = slip_files_take(&EG(included_files))) == NULL) {
 		slip_refuse_quietly("edited", "a file was edited just now");
 		return;
 	}
-	if ( (image = slip_image_take(&key)) == NULL) {
-		slip_files_free(taken_files);
+	if ((image = slip_image_take(&key)) == NULL) {
+		slip_files_free(files);
+		files = NULL;
 		return;
 	}
 	refused = 0;
-	files = taken_files;
 	opcache_generation = slip_opcache_generation();
 	taken = true;
 	slip_status.snapshots++;

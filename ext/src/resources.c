@@ -94,6 +94,10 @@ bool slip_resources_check(slip_image_t *image)
 	zval *entry;
 
 	image->kept = calloc(EG(regular_list).nNumUsed + 1, sizeof *image->kept);
+	if (!image->kept) {
+		slip_refuse_quietly("memory", "out of memory");
+		return false;
+	}
 	ZEND_HASH_FOREACH_NUM_KEY_VAL(&EG(regular_list), handle, entry) {
 		zend_resource *resource = Z_PTR_P(entry);
 		const char *type = zend_rsrc_list_get_rsrc_type(resource), *reason = NULL;

@@ -216,13 +216,6 @@ __attribute__((no_sanitize_address)) static int visit_segments(struct dl_phdr_in
 	return 0;
 }
 
-static void clear(slip_image_t *image, const void *address, size_t bytes)
-{
-	if (slip_heap_owns(image->heap, address)) {
-		memset(slip_image_at(image, address), 0, bytes);
-	}
-}
-
 void slip_secrets_wipe(slip_image_t *image)
 {
 	static const char *const names[] = {"_GET", "_POST", "_COOKIE", "_SERVER", "_ENV", "_REQUEST", "_FILES", "argv"};
@@ -252,16 +245,16 @@ void slip_secrets_wipe(slip_image_t *image)
 		}
 		if (GC_TYPE(counted) == IS_STRING) {
 			zend_string *string = (zend_string *) counted;
-			clear(image, string, _ZSTR_STRUCT_SIZE(ZSTR_LEN(string)));
+			slip_image_wipe(image, string, _ZSTR_STRUCT_SIZE(ZSTR_LEN(string)));
 		} else if (GC_TYPE(counted) == IS_ARRAY) {
 			HashTable *table = (HashTable *) counted;
 			if (!(HT_FLAGS(table) & HASH_FLAG_UNINITIALIZED)) {
 #if PHP_VERSION_ID >= 80200
 				size_t bytes = HT_IS_PACKED(table) ? HT_PACKED_SIZE_EX(table->nTableSize, table->nTableMask) : HT_SIZE(table);
 #endif
-				clear(image, HT_GET_DATA_ADDR(table), bytes);
+				slip_image_wipe(image, HT_GET_DATA_ADDR(table), bytes);
 			}
-			clear(image, table, sizeof *table);
+			slip_image_wipe(image, table, sizeof *table);
 		}
 	} ZEND_HASH_FOREACH_END();
 	zend_hash_destroy(&met);
@@ -270,7 +263,7 @@ void slip_secrets_wipe(slip_image_t *image)
 		SG(request_info).request_uri};
 	for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
 		if (own[i]) {
-			clear(image, own[i], strlen(own[i]));
+			slip_image_wipe(image, own[i], strlen(own[i]));
 		}
 	}
 }

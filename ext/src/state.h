@@ -58,7 +58,7 @@ typedef struct {
 	zend_stack error_handler_reportings, error_handlers, exception_handlers;
 
 	slip_list_t globals;
-	uint32_t auto_globals; /* a bit for each of slip_auto_globals that was built */
+	uint32_t auto_globals; /* a bit for each superglobal of state.c's list that was built */
 	slip_list_t server, env; /* keys that the boot added */
 
 	slip_list_t ini;        /* name of the entry, value */
@@ -87,8 +87,7 @@ typedef struct {
 /* Finds the functions through which settings are read and set. Call when all modules have started. */
 void slip_state_startup(void);
 
-/* Writes down all of the above. It is put into the request heap, so that it becomes part of the image. Refuses by
- * throwing; NULL then. */
+/* Writes down all of the above. It is put into the request heap, so that it becomes part of the image. */
 slip_state_t *slip_state_take(void);
 
 /* Puts it back into the engine of a request that has not got far. NULL, or the reason why this request cannot take it;
