@@ -58,8 +58,14 @@ impl Resolver {
             if frame.is_shim(bytes) {
                 continue;
             }
+            let code = RemoteAddr(addr_at(bytes, frame.executable).0 & !TAG_BITS);
+            // From 3.14 on a function that returns takes its code out of the frame: what was copied is what is left of
+            // a call that is over, and the next one has been put in its place since.
+            if code.is_null() {
+                return Ok(None);
+            }
             self.raw.push(RawFrame {
-                code: RemoteAddr(addr_at(bytes, frame.executable).0 & !TAG_BITS),
+                code,
                 instr_ptr: addr_at(bytes, frame.instr_ptr),
                 may_be_incomplete: bytes.get(frame.owner) != Some(&FRAME_OWNED_BY_GENERATOR),
             });

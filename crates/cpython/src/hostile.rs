@@ -165,6 +165,17 @@ fn what_is_no_code_object_is_no_frame() {
 }
 
 #[test]
+fn what_is_left_of_a_call_that_is_over_is_torn() {
+    // `PyStackRef_NULL`, with and without its tag.
+    for no_code in [0, 1] {
+        let mut target = Target::new();
+        target.set(target.frame, target.offsets.frame.executable, no_code);
+        let (_, readings) = target.sample();
+        assert_eq!(readings[0].outcome, Outcome::Torn);
+    }
+}
+
+#[test]
 fn a_generator_at_the_end_of_its_memory_is_read() {
     let mut target = Target::new();
     let CurrentFrame::Direct(current) = target.offsets.thread.current else { panic!("not 3.13") };
