@@ -465,7 +465,7 @@ static void put_headers(slip_state_t *state)
 
 static void take_map(slip_state_t *state)
 {
-#if PHP_VERSION_ID >= 80300
+#if PHP_VERSION_ID >= 80400
 	void **slots = (void **) CG(map_ptr_real_base) + zend_map_ptr_static_size;
 #else
 	void **slots = CG(map_ptr_real_base);
@@ -500,7 +500,7 @@ static void put_map(slip_state_t *state)
 	if (CG(map_ptr_last) < state->map_last) {
 		zend_map_ptr_extend(state->map_last);
 	}
-#if PHP_VERSION_ID >= 80300
+#if PHP_VERSION_ID >= 80400
 	void **slots = (void **) CG(map_ptr_real_base) + zend_map_ptr_static_size;
 #else
 	void **slots = CG(map_ptr_real_base);
