@@ -379,7 +379,7 @@ static void at_clean_point(void)
 	spent_ns = cpu_now_ns() - start_ns;
 }
 
-#if PHP_VERSION_ID >= 80300
+#if PHP_VERSION_ID >= 80400
 # define DEBUG_ARGS ZEND_FILE_LINE_DC ZEND_FILE_LINE_ORIG_DC
 # define DEBUG_CALL ZEND_FILE_LINE_RELAY_CC ZEND_FILE_LINE_ORIG_RELAY_CC
 #else
