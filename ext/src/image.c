@@ -10,6 +10,8 @@
 #include <unistd.h>
 
 #include "SAPI.h"
+#include "ext/pcre/php_pcre.h"
+#include "ext/standard/basic_functions.h"
 #include "php_output.h"
 #include "zend_gc.h"
 
@@ -139,6 +141,35 @@ static void wipe_output(slip_image_t *image)
 	}
 }
 
+/* The engine's record of what putenv() has set points to the environment itself. A restore sets it by name. */
+static void wipe_environment(slip_image_t *image)
+{
+	void *entry;
+
+	ZEND_HASH_FOREACH_PTR(&BG(putenv_ht), entry) {
+		slip_image_wipe_block(image, entry);
+	} ZEND_HASH_FOREACH_END();
+}
+
+/* The engine's list of the files that it compiles: of this request, and with the libc's own structures. */
+static void wipe_open_files(slip_image_t *image)
+{
+	for (zend_llist_element *element = CG(open_files).head; element; element = element->next) {
+		slip_image_wipe_block(image, element);
+	}
+}
+
+/* On the command line compiled patterns are kept for one request only, in a table of the request heap: elsewhere these blocks
+ * are not of the image. */
+static void wipe_patterns(slip_image_t *image)
+{
+	void *entry;
+
+	ZEND_HASH_FOREACH_PTR(&PCRE_G(pcre_cache), entry) {
+		slip_image_wipe_block(image, entry);
+	} ZEND_HASH_FOREACH_END();
+}
+
 /* The collector marks what it has in its buffer, which is not part of the image. Live temporaries of the running frames are
  * put back into it after each collection. */
 static void forget_temporaries(void)
@@ -264,14 +295,16 @@ slip_image_t *slip_image_take(slip_key_t *key)
 	wipe_stack(image);
 	wipe_arenas(image);
 	wipe_output(image);
+	wipe_environment(image);
+	wipe_open_files(image);
+	wipe_patterns(image);
 	slip_resources_leave_out(image);
 	slip_secrets_wipe(image);
 	image->objects = slip_objects_hide(image);
 	if (!slip_secrets_check(image)) {
 		goto refused;
 	}
-	if (!slip_native_scan(image)) {
-		slip_refuse_quietly("native", "/proc/self/maps cannot be read: %s", strerror(errno));
+	if (!slip_native_check(image)) {
 		goto refused;
 	}
 	if (!seal(image)) {

@@ -47,6 +47,14 @@ static inline void slip_image_wipe(const slip_image_t *image, const void *addres
 	}
 }
 
+/* The same for the block of the request heap that begins there. */
+static inline void slip_image_wipe_block(const slip_image_t *image, void *block)
+{
+	if (slip_heap_owns(image->heap, block)) {
+		slip_image_wipe(image, block, zend_mm_block_size(image->heap->mm, block));
+	}
+}
+
 /* `unused`: no request runs on it, or goes on with what it has kept open. */
 void slip_image_free(slip_image_t *, bool unused);
 

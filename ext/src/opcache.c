@@ -179,10 +179,18 @@ static bool is_newer(zend_string *path, const struct stat *status, zval *scripts
 			&& number(script, "timestamp") != status->st_mtim.tv_sec);
 }
 
+/* opcache leaves out what was edited a moment ago: the image would hold a copy of its own for good. */
+static bool is_left_out(const struct stat *status)
+{
+	zend_long protection = INI_INT("opcache.file_update_protection");
+	return protection && status->st_mtim.tv_sec > (time_t) sapi_get_request_time() - protection;
+}
+
 slip_files_t *slip_files_take(HashTable *included)
 {
 	slip_files_t *files = calloc(1, sizeof *files + zend_hash_num_elements(included) * sizeof *files->files);
-	bool validates = INI_BOOL("opcache.validate_timestamps") && strcmp(sapi_module.name, "cli") != 0, newer = false;
+	bool serves = strcmp(sapi_module.name, "cli") != 0, validates = serves && INI_BOOL("opcache.validate_timestamps");
+	bool newer = false;
 	zend_string *path;
 	zval now, *scripts;
 
@@ -196,7 +204,7 @@ slip_files_t *slip_files_take(HashTable *included)
 		struct stat status;
 		/* A file in an archive or of a stream wrapper has no time that we could look at; opcache does not either. */
 		if (path && stat(ZSTR_VAL(path), &status) == 0) {
-			newer |= validates && is_newer(path, &status, scripts);
+			newer |= (serves && is_left_out(&status)) || (validates && is_newer(path, &status, scripts));
 			files->files[files->count].path = strdup(ZSTR_VAL(path));
 			files->files[files->count].modified = status.st_mtim;
 			files->files[files->count].bytes = status.st_size;

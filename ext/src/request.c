@@ -70,6 +70,7 @@ const char *slip_request_startup(void)
 		return "the pages of this machine do not have 4 KiB";
 	}
 	if ((reason = slip_heap_startup()) == NULL) {
+		slip_native_startup();
 		pthread_atfork(NULL, NULL, in_child);
 	}
 	return reason;

@@ -139,6 +139,7 @@ void slip_resources_leave_out(slip_image_t *image)
 	for (uint32_t i = 0; i < list->nNumUsed; i++) {
 		zval *entry = HT_IS_PACKED(list) ? list->arPacked + i : &list->arData[i].val;
 		if (Z_TYPE_P(entry) != IS_UNDEF && is_script(Z_PTR_P(entry))) {
+			slip_image_wipe_block(image, ((php_stream *) Z_RES_P(entry)->ptr)->abstract);
 			ZVAL_UNDEF((zval *) slip_image_at(image, entry));
 			saved->nNumOfElements--;
 		}

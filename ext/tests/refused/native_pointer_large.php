@@ -1,0 +1,30 @@
+<?php
+// The same for a block that malloc() has mapped.
+// needs: ffi
+// ini: ffi.enable=1
+// expect: object #
+// expect: of class Holder
+// expect: native memory
+// expect: $app->services['holder']
+if (restore_state()) {
+    exit('restored');
+}
+final class Holder
+{
+    public int $address;
+}
+$app = new stdClass();
+$app->services = ['fine' => new ArrayObject(), 'holder' => new Holder()];
+(function () use ($app) {
+    $libc = FFI::cdef('void *malloc(size_t);');
+    $block = $libc->malloc(300000);
+    $app->services['holder']->address = $libc->cast('intptr_t*', FFI::addr($block))[0];
+})();
+gc_collect_cycles();
+$message = null;
+try {
+    snapshot_state();
+} catch (Slipstream\SnapshotException $refused) {
+    $message = $refused->getMessage();
+}
+require __DIR__ . '/../lib/refused.php';
