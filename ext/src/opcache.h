@@ -21,10 +21,11 @@ bool slip_opcache_has_script(void);
 /* Changes with every restart of opcache, after which its memory is given to other scripts. */
 uint64_t slip_opcache_generation(void);
 
-/* The files of an image. Where opcache looks for edits: NULL if one was edited since opcache took it, or during this request,
- * so that the image could hold its old form; and whether one was edited since, looked at as often as opcache does. */
+/* The files of an image. NULL with a reason if one was compiled in this request, if opcache leaves it out for now because it was
+ * edited a moment ago, or if opcache looks for edits and it was edited since opcache took it, so that the image could hold its
+ * old form. Then, whether one was edited since, looked at as often as opcache does. */
 typedef struct slip_files slip_files_t;
-slip_files_t *slip_files_take(HashTable *included);
+slip_files_t *slip_files_take(HashTable *included, const char **reason);
 bool slip_files_edited(slip_files_t *);
 void slip_files_free(slip_files_t *);
 

@@ -235,8 +235,9 @@ void slip_request_snapshot(void)
 	if (!slip_callbacks_run_before_snapshot() || !may_be_taken()) {
 		return;
 	}
-	if ((files = slip_files_take(&EG(included_files))) == NULL) {
-		slip_refuse_quietly("edited", "a file was edited just now");
+	const char *reason;
+	if ((files = slip_files_take(&EG(included_files), &reason)) == NULL) {
+		slip_refuse_quietly("files", "%s", reason);
 		return;
 	}
 	if ((image = slip_image_take(&key)) == NULL) {
