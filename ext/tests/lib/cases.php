@@ -52,6 +52,8 @@ const DIFFERENCE_LINES = 12;
  *
  *   needs: EXTENSION | php>=8.4 | sapi=fpm    several by commas; the case is skipped where one is missing
  *   ini: NAME=VALUE                           a setting of its worker
+ *   start: NAME=VALUE                         a setting that PHP heeds only while it starts, before there are workers: the case has
+ *                                             a server of its own. `{tests}` is this folder as PHP sees it
  *   query: a=b                                each such line is one more way to ask for it
  *   errors: WHY                               PHP's own messages (warnings and the like) are a part of the answer
  *   unordered: WHY                            what comes after the report may come in any order of lines
@@ -80,6 +82,8 @@ final class TestCase
     public bool $has_errors = false;
     public bool $unordered = false;
     private ?string $discards = null;
+    /** @var list<string> settings of the whole server, which no other case shares then */
+    public array $start = [];
     /** @var array<string, list<string>> query => patterns */
     private array $expected = [];
 
@@ -91,13 +95,14 @@ final class TestCase
             if (!str_starts_with($line, '//')) {
                 break;
             }
-            if (!preg_match('~^// (needs|ini|query|errors|unordered|discards|send|post|ask|expect)(?: (\w+) (\w+))?: (.+)$~', $line, $match)) {
+            if (!preg_match('~^// (needs|ini|start|query|errors|unordered|discards|send|post|ask|expect)(?: (\w+) (\w+))?: (.+)$~', $line, $match)) {
                 continue;
             }
             [, $key, $name, $choice, $value] = str_replace(['{secret}', '{secret64}'], [SECRET, base64_encode('user:' . SECRET)], $match);
             match ($key) {
                 'needs' => array_push($this->needs, ...array_map('trim', explode(',', $value))),
                 'ini' => $settings[] = $value,
+                'start' => $this->start[] = $value,
                 'query' => $this->queries[] = $value,
                 'errors' => $this->has_errors = true,
                 'unordered' => $this->unordered = true,
@@ -638,6 +643,7 @@ final class Workshop
      */
     public function start(string $sapi, string $name, array $cases, bool $extension, array $settings): Server
     {
+        $settings = str_replace('{tests}', "$this->inside/tests", $settings);
         if ($sapi === 'fpm') {
             $this->must_run($this->php_fpm);
             exec('nginx -v 2>&1', $output, $code);

@@ -1,8 +1,7 @@
 <?php
 // Compiled traces are not part of the state.
-// needs: sapi=cli-server
-// ini: opcache.jit=tracing
-// ini: opcache.jit_buffer_size=16M
+// start: opcache.jit=tracing
+// start: opcache.jit_buffer_size=16M
 // expect: JIT
 if (restore_state()) {
     exit('restored');
