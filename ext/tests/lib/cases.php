@@ -50,7 +50,8 @@ const DIFFERENCE_LINES = 12;
 /**
  * One file of state/ or refused/, or a .phpt file. Comments at its top, one `// KEY: VALUE` per line, say how it is run:
  *
- *   needs: EXTENSION | php>=8.4 | sapi=fpm    several by commas; the case is skipped where one is missing
+ *   needs: EXTENSION | php>=8.4 | sapi=fpm    several by commas; the case is skipped where one is missing. `so=NAME`: it only has
+ *                                             to be installed, the case loads it
  *   ini: NAME=VALUE                           a setting of its worker
  *   start: NAME=VALUE                         a setting that PHP heeds only while it starts, before there are workers: the case has
  *                                             a server of its own. `{tests}` is this folder as PHP sees it
@@ -129,7 +130,7 @@ final class TestCase
     /**
      * Why the case cannot run with this PHP; null if it can.
      *
-     * @param array{version: int, extensions: list<string>} $info
+     * @param array{version: int, extensions: list<string>, installed: list<string>} $info
      */
     public function why_not(array $info, string $sapi, bool $extension): ?string
     {
@@ -141,6 +142,10 @@ final class TestCase
             } elseif (str_starts_with($need, 'sapi=')) {
                 if ($need !== "sapi=$sapi") {
                     return 'only for ' . substr($need, 5);
+                }
+            } elseif (str_starts_with($need, 'so=')) {
+                if (!in_array(substr($need, 3), $info['installed'], true)) {
+                    return substr($need, 3) . ' is not installed for this PHP';
                 }
             } elseif (!in_array(strtolower($need), $info['extensions'], true)) {
                 return "PHP has no extension $need";
@@ -556,7 +561,7 @@ final class Workshop
     }
 
     /**
-     * @return array{version: int, extensions: list<string>}
+     * @return array{version: int, extensions: list<string>, installed: list<string>}
      * @throws Unusable if it is not there
      * @throws ServerError if it does not run, or not as the cases need it
      */
