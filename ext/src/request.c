@@ -34,7 +34,8 @@ static uint64_t opcache_generation;
 
 static bool adopted;        /* this request runs on the image's memory */
 static bool taken;          /* the image was taken in this request: it is not in place yet */
-static bool booting;        /* restore_state() had nothing to restore: a snapshot is expected */
+static bool booting;        /* restore_state() had nothing to restore: a snapshot is expected, in this request or the next */
+static bool soiled;         /* the request heap's memory still holds what earlier requests have freed */
 static bool discard;        /* the image goes at the end of the request */
 static bool forked;         /* this process is a child of the one that the image belongs to */
 static int output_level;    /* buffers that request start has opened */
@@ -208,10 +209,10 @@ static bool may_be_taken(void)
 	return false;
 }
 
-/* Whether this request boots without a try. */
-static bool is_paused(void)
+/* Whether the request boots without a try whose snapshot would be the nth that is refused in a row. */
+static bool is_paused(uint32_t nth)
 {
-	return refused > TRIES_BEFORE_PAUSE && refused % PAUSE_REQUESTS;
+	return nth > TRIES_BEFORE_PAUSE && nth % PAUSE_REQUESTS;
 }
 
 void slip_request_snapshot(void)
@@ -228,11 +229,16 @@ void slip_request_snapshot(void)
 		drop_image();
 	}
 	refused++;
-	if (is_paused()) {
+	if (is_paused(refused)) {
 		slip_status_count(&slip_status.refusals, "paused");
 		return;
 	}
 	if (!slip_callbacks_run_before_snapshot() || !may_be_taken()) {
+		return;
+	}
+	if (soiled) {
+		/* Free bytes between and inside of blocks would be saved, and only this request's values are looked for. */
+		slip_refuse_quietly("soiled", "the memory still holds what earlier requests have left; it is emptied after this one");
 		return;
 	}
 	const char *reason;
@@ -300,8 +306,10 @@ bool slip_request_restore(void)
 		if (stale) {
 			drop_image();
 		}
-		booting = !image && !slip_status.disabled && !is_paused();
-		if (booting) {
+		/* The request before the one that tries must empty the memory. */
+		booting = (!image || misses + 1 >= GIVES_WAY_AFTER) && !slip_status.disabled
+			&& !(is_paused(refused + 1) && is_paused(refused + 2));
+		if (booting && !image) {
 			/* What the server has sent, before the boot changes the environment. */
 			slip_key_free(&key);
 			slip_key_take(&key);
@@ -344,6 +352,14 @@ void slip_request_deactivate(void)
 	slip_tables_take_back();
 }
 
+/* The next request may be the one that is saved, and must not show anything of those before. */
+static void empty_heap(void)
+{
+	slip_heap_free_huge();
+	slip_heap_wipe();
+	soiled = false;
+}
+
 /* Nothing of the request is left but the blocks that the engine frees as a whole. */
 static void at_clean_point(void)
 {
@@ -351,13 +367,13 @@ static void at_clean_point(void)
 	bool right = !forked;
 
 	if (!taken && !adopted) {
-		/* The next request may be the one that is saved, and must not show anything of this one. */
-		slip_heap_wipe();
+		empty_heap();
 		return;
 	}
 	slip_state_gone();
 	if (taken) {
 		slip_heap_exchange(image->rollback.bytes / SLIP_CHUNK_BYTES);
+		soiled = false;
 		/* Files first: the roll-back opens descriptors of its own. */
 		right = right && !discard && slip_resources_put_back(image)
 			&& slip_rollback_start(&image->rollback, slip_wanted_mechanism(), &slip_status.mechanism_reason);
@@ -376,6 +392,7 @@ static void at_clean_point(void)
 	if (!right || discard) {
 		slip_status_count(&slip_status.fallbacks, discard ? "discarded" : forked ? "forked" : "rollback");
 		drop_image();
+		empty_heap();
 	}
 	adopted = taken = false;
 	spent_ns = cpu_now_ns() - start_ns;
@@ -420,6 +437,8 @@ void slip_request_after(void)
 			taken = false;
 		}
 	}
+	/* Emptying takes longer than most requests, and only a snapshot needs it. */
+	soiled = true;
 	if (!adopted && !taken && !booting) {
 		return;
 	}
