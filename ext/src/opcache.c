@@ -168,12 +168,19 @@ struct slip_files {
 /* The clock of files stands still for up to 10 ms (CONFIG_HZ=100). */
 #define FILE_CLOCK_S 0.01
 
-/* Whether the file is not, or not for sure, what this request has loaded. */
+static double seconds(const struct timespec *time)
+{
+	return (double) time->tv_sec + (double) time->tv_nsec / 1e9;
+}
+
+/* Whether the file is not, or not for sure, what this request has loaded. opcache may have served what it was for as long as it
+ * does not look; meanwhile another worker may have loaded the new one, so that opcache's time of it tells nothing. The time of
+ * the last change counts, too: who copies a file may set the other one. */
 static bool is_newer(const struct stat *status, zval *script)
 {
-	double modified = (double) status->st_mtim.tv_sec + (double) status->st_mtim.tv_nsec / 1e9;
+	double modified = seconds(&status->st_mtim), changed = seconds(&status->st_ctim);
 
-	return modified >= sapi_get_request_time() - FILE_CLOCK_S
+	return MAX(modified, changed) >= sapi_get_request_time() - FILE_CLOCK_S - INI_INT("opcache.revalidate_freq")
 		|| (script && Z_TYPE_P(script) == IS_ARRAY && number(script, "timestamp") > 0
 			&& number(script, "timestamp") != status->st_mtim.tv_sec);
 }

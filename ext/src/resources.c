@@ -12,6 +12,7 @@
 #include "php_streams.h"
 
 #include "path.h"
+#include "proc.h"
 #include "refuse.h"
 
 /* Filters that keep all they have in the request heap. */
@@ -31,18 +32,21 @@ static bool filters_allowed(const php_stream_filter *filter)
 	return true;
 }
 
-/* Whether the file is locked: our own lock through another open file would have to wait for one of the image. */
+/* Whether the process has locked the file through this descriptor, as flock() does: the lock would last as long as the image.
+ * Asked of the kernel, because a lock tried in one worker looks like the application's in another one. */
 static bool is_locked(int fd)
 {
-	char name[64];
-	snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
-	int other = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-	if (other < 0) {
+	char path[64], text[4096];
+
+	snprintf(path, sizeof path, "/proc/self/fdinfo/%d", fd);
+	int info = slip_proc_open(path);
+	if (info < 0) {
 		return false;
 	}
-	bool locked = flock(other, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-	close(other);
-	return locked;
+	ssize_t length = read(info, text, sizeof text - 1);
+	close(info);
+	text[length > 0 ? length : 0] = '\0';
+	return strstr(text, "\nlock:");
 }
 
 /* NULL, or why this stream cannot be kept. `fd` becomes that of a plain file. */

@@ -7,9 +7,10 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include "proc.h"
 
 /* Debian 12 has older headers than the kernels that PHP runs on. From include/uapi/linux/{userfaultfd,fs}.h of 6.7. */
 #ifndef UFFD_USER_MODE_ONLY
@@ -81,19 +82,6 @@ static void copy(const slip_rollback_t *rollback, size_t page, size_t pages)
 	memcpy(rollback->base + page * SLIP_PAGE_BYTES, rollback->saved + page * SLIP_PAGE_BYTES, pages * SLIP_PAGE_BYTES);
 }
 
-/* A process that has changed its user, as FPM's workers have, does not own its files in /proc while it is not dumpable. */
-static int open_pagemap(void)
-{
-	int fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
-	if (fd < 0 && (errno == EACCES || errno == EPERM)) {
-		int dumpable = prctl(PR_GET_DUMPABLE);
-		prctl(PR_SET_DUMPABLE, 1);
-		fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
-		prctl(PR_SET_DUMPABLE, dumpable);
-	}
-	return fd;
-}
-
 /* Which pages are asked for: those that were written since they were protected, which the kernel answers fast but counts
  * pages among that were never touched; those that the process has a copy of; or those that it has touched at all. */
 enum wanted { WRITTEN, OWN, TOUCHED };
@@ -158,7 +146,7 @@ static const char *start_scan(slip_rollback_t *rollback)
 {
 	uintptr_t start = (uintptr_t) rollback->base;
 
-	if (rollback->pagemap_fd < 0 && (rollback->pagemap_fd = open_pagemap()) < 0) {
+	if (rollback->pagemap_fd < 0 && (rollback->pagemap_fd = slip_proc_open("/proc/self/pagemap")) < 0) {
 		return "/proc/self/pagemap cannot be opened";
 	}
 	return scan(rollback, OWN, &start, start + SLIP_PAGE_BYTES, rollback->found, 1) < 0 ? "PAGEMAP_SCAN is refused" : NULL;
@@ -168,7 +156,7 @@ static const char *start_pagemap(slip_rollback_t *rollback)
 {
 	uint64_t entry;
 
-	if (rollback->pagemap_fd < 0 && (rollback->pagemap_fd = open_pagemap()) < 0) {
+	if (rollback->pagemap_fd < 0 && (rollback->pagemap_fd = slip_proc_open("/proc/self/pagemap")) < 0) {
 		return "/proc/self/pagemap cannot be opened";
 	}
 	off_t at = (off_t) ((uintptr_t) rollback->base / SLIP_PAGE_BYTES * sizeof entry);
