@@ -84,21 +84,33 @@ static const slip_huge_t *find_huge(const slip_image_t *image, const void *addre
 	return block;
 }
 
-static void save_memory(slip_image_t *image)
+/* Which slots hold chunks of the heap. It keeps others, empty, for later: those are not part of the image. */
+static void find_chunks(const slip_image_t *image, bool *is_chunk)
 {
+	const slip_chunk_t *first = (const slip_chunk_t *) image->heap->base, *chunk = first;
+
+	do {
+		if (slip_heap_owns(image->heap, chunk)) {
+			is_chunk[((const char *) chunk - image->heap->base) / SLIP_CHUNK_BYTES] = true;
+		}
+		chunk = chunk->next;
+	} while (chunk != first);
+}
+
+/* Slots up to the last one that holds something. */
+static size_t slots_in_use(const slip_image_t *image, const bool *is_chunk)
+{
+	size_t slots = 0;
+
 	for (size_t slot = 0; slot < image->heap->top; slot++) {
-		if (image->heap->used[slot] != SLIP_SLOT_FIRST) {
-			continue;
-		}
-		const char *address = image->heap->base + slot * SLIP_CHUNK_BYTES;
-		const slip_huge_t *huge = find_huge(image, address);
+		const slip_huge_t *huge = find_huge(image, image->heap->base + slot * SLIP_CHUNK_BYTES);
 		if (huge) {
-			save_pages(image, address, huge->size / SLIP_PAGE_BYTES);
-		} else if (*(zend_mm_heap **) address == image->heap->mm) {
-			save_chunk(image, address);
+			slots = slot + (huge->size + SLIP_CHUNK_BYTES - 1) / SLIP_CHUNK_BYTES;
+		} else if (is_chunk[slot]) {
+			slots = slot + 1;
 		}
-		/* Else a chunk that the engine keeps for later: empty. */
 	}
+	return slots;
 }
 
 /* Nothing of what was freed may stay: it can be anything, and the scan for secrets would find it. */
@@ -206,12 +218,12 @@ static bool empty_collector(void)
 	return false;
 }
 
-static bool open_file(slip_image_t *image)
+static bool open_file(slip_image_t *image, size_t slots)
 {
 	slip_rollback_t *rollback = &image->rollback;
 
 	rollback->base = image->heap->base;
-	rollback->bytes = image->heap->top * SLIP_CHUNK_BYTES;
+	rollback->bytes = slots * SLIP_CHUNK_BYTES;
 	rollback->in_use = calloc(rollback->bytes / SLIP_PAGE_BYTES / 64, sizeof(uint64_t));
 	rollback->fd = memfd_create("slipstream-image", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (!rollback->in_use || rollback->fd < 0 || ftruncate(rollback->fd, rollback->bytes) != 0) {
@@ -219,6 +231,29 @@ static bool open_file(slip_image_t *image)
 	}
 	image->writable = mmap(NULL, rollback->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, rollback->fd, 0);
 	return image->writable != MAP_FAILED;
+}
+
+/* False with errno. */
+static bool save_memory(slip_image_t *image)
+{
+	bool *is_chunk = calloc(image->heap->top, sizeof *is_chunk);
+
+	if (!is_chunk) {
+		return false;
+	}
+	find_chunks(image, is_chunk);
+	bool opened = open_file(image, slots_in_use(image, is_chunk));
+	for (size_t slot = 0; opened && slot < image->rollback.bytes / SLIP_CHUNK_BYTES; slot++) {
+		const char *address = image->heap->base + slot * SLIP_CHUNK_BYTES;
+		const slip_huge_t *huge = find_huge(image, address);
+		if (huge) {
+			save_pages(image, address, huge->size / SLIP_PAGE_BYTES);
+		} else if (is_chunk[slot]) {
+			save_chunk(image, address);
+		}
+	}
+	free(is_chunk);
+	return opened;
 }
 
 static bool seal(slip_image_t *image)
@@ -260,7 +295,7 @@ slip_image_t *slip_image_take(slip_key_t *key)
 	slip_image_t *image = calloc(1, sizeof *image);
 
 	if (!image) {
-		slip_refuse("memory", "out of memory");
+		slip_refuse_quietly("memory", "out of memory");
 		return NULL;
 	}
 	image->heap = slip_heap;
@@ -289,11 +324,10 @@ slip_image_t *slip_image_take(slip_key_t *key)
 		slip_refuse("size", "the state is larger than the address space reserved for images");
 		goto refused;
 	}
-	if (!open_file(image)) {
+	if (!save_memory(image)) {
 		slip_refuse_quietly("memory", "the image's file cannot be made: %s", strerror(errno));
 		goto refused;
 	}
-	save_memory(image);
 	wipe_free_blocks(image);
 	wipe_stack(image);
 	wipe_arenas(image);

@@ -39,10 +39,15 @@ static inline void *slip_image_at(const slip_image_t *image, const void *address
 	return image->writable + ((const char *) address - image->heap->base);
 }
 
+static inline bool slip_image_covers(const slip_image_t *image, const void *address)
+{
+	return (uintptr_t) address - (uintptr_t) image->heap->base < image->rollback.bytes;
+}
+
 /* Makes it zero in the image, where a live address is in it. */
 static inline void slip_image_wipe(const slip_image_t *image, const void *address, size_t bytes)
 {
-	if (slip_heap_owns(image->heap, address)) {
+	if (slip_image_covers(image, address)) {
 		memset(slip_image_at(image, address), 0, bytes);
 	}
 }
@@ -50,7 +55,7 @@ static inline void slip_image_wipe(const slip_image_t *image, const void *addres
 /* The same for the block of the request heap that begins there. */
 static inline void slip_image_wipe_block(const slip_image_t *image, void *block)
 {
-	if (slip_heap_owns(image->heap, block)) {
+	if (slip_image_covers(image, block)) {
 		slip_image_wipe(image, block, zend_mm_block_size(image->heap->mm, block));
 	}
 }

@@ -185,7 +185,7 @@ static bool may_be_taken(void)
 		slip_refuse("opcache", "a snapshot needs opcache to hold the code: %s", reason);
 	} else if (slip_opcache_is_restarting()) {
 		slip_refuse_quietly("restart", "opcache is about to restart");
-	} else if (ZEND_OBSERVER_ENABLED || zend_execute_internal) {
+	} else if (ZEND_OBSERVER_ENABLED || zend_execute_internal || zend_execute_ex != execute_ex) {
 		slip_refuse("observer", "an extension observes calls (a debugger, a profiler, an agent): it would not see what was restored");
 	} else if (session_is_active()) {
 		slip_refuse("session", "a session is active: it belongs to a user");
