@@ -344,40 +344,56 @@ class Instance(slices.Variant):
             slices.fail(f"{self.name}: {path} is answered with status {status}")
 
 
+def kind_of(name):
+    """`loaded` of `loaded`, `loaded2` and so on: processes that are started alike."""
+    return name.rstrip("0123456789")
+
+
 def measure_cpu(application, variants, values, options, counts):
-    """Counts one check for each variant: the CPU that a request takes, relative to the first variant."""
-    instances = [Instance(application, name, url, pid, values) for name, (url, pid) in variants.items()]
-    cpu_ns = {instance.name: [] for instance in instances}
+    """Counts one check for each kind of variant: the CPU that a request takes, relative to the first kind.
+
+    Two processes that are started alike differ by up to 1 %, because their memory lies elsewhere. So there are some of each
+    kind, and the pairs take turns among them.
+    """
+    kinds = {}
+    for name, (url, pid) in variants.items():
+        kinds.setdefault(kind_of(name), []).append(Instance(application, name, url, pid, values))
+    processes = min(len(instances) for instances in kinds.values())
+    cpu_ns = {kind: [] for kind in kinds}
     draw = random.Random(3)
-    for instance in instances:
-        for path in instance.paths.values():
-            instance.slice(path, 2 * options.slice)
+    for instances in kinds.values():
+        for instance in instances:
+            for path in instance.paths.values():
+                instance.slice(path, 2 * options.slice)
     for pair in range(options.pairs):
-        page = MEASURED[application][pair % len(MEASURED[application])]
-        for instance in draw.sample(instances, len(instances)):
-            cpu_ns[instance.name].append(instance.slice(instance.paths[page], options.slice)[0])
+        page = MEASURED[application][pair // processes % len(MEASURED[application])]
+        for kind in draw.sample(list(kinds), len(kinds)):
+            instance = kinds[kind][pair % processes]
+            cpu_ns[kind].append(instance.slice(instance.paths[page], options.slice)[0])
         if pair % 50 == 49:
             print(f"{application}: {pair + 1} of {options.pairs} pairs", file=sys.stderr)
-    base = cpu_ns[instances[0].name]
+    first, *others = kinds
     results = []
-    for instance in instances[1:]:
-        ratio, low, high = slices.interval([ours / theirs for ours, theirs in zip(cpu_ns[instance.name], base)])
-        figures = (f"CPU per request {ratio:.4f} [{low:.4f}, {high:.4f}] of {instances[0].name}'s "
-                   f"({statistics.median(base) / 1e6:.2f} ms, {options.pairs} pairs of {options.slice} requests)")
-        results.append({"application": application, "variant": instance.name, "ratio": ratio, "low": low, "high": high})
-        if instance.name == "control":
+    for kind in others:
+        ratio, low, high = slices.interval([ours / theirs for ours, theirs in zip(cpu_ns[kind], cpu_ns[first])])
+        figures = (f"CPU per request {ratio:.4f} [{low:.4f}, {high:.4f}] of {first}'s "
+                   f"({statistics.median(cpu_ns[first]) / 1e6:.2f} ms, {options.pairs} pairs of {options.slice} requests, "
+                   f"{processes} processes each)")
+        results.append({"application": application, "variant": kind, "ratio": ratio, "low": low, "high": high})
+        if kind == "control":
             print(f"# {application} control: {figures}")
         else:
-            counts.check(f"{application} {instance.name}: {figures}", None if high <= options.bar else f"above {options.bar}")
+            counts.check(f"{application} {kind}: {figures}", None if high <= options.bar else f"above {options.bar}")
     return results
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--instance", action="append", required=True,
-                        help="APPLICATION=VARIANT=URL=PID; the first variant of an application is compared with")
+                        help="APPLICATION=VARIANT=URL=PID; the first variant of an application is compared with, one that ends "
+                             "with a number is another process of the variant without")
     parser.add_argument("--user", required=True, help="of the database; the password is in APPS_DATABASE_PASSWORD")
-    parser.add_argument("--pairs", type=int, default=300, help="slices of each variant; 0: only the answers")
+    parser.add_argument("--pairs", type=int, default=600, help="slices of each variant; 0: only the answers")
     parser.add_argument("--slice", type=int, default=4, help="requests of a slice")
     parser.add_argument("--bar", type=float, default=1.01, help="highest upper end of the interval")
     parser.add_argument("--json", help="file for the figures")
@@ -390,7 +406,8 @@ def main():
     values = {"post": "10", "revision": "3", "user": options.user, "password": os.environ["APPS_DATABASE_PASSWORD"]}
     counts, results = Counts(), []
     for application, variants in applications.items():
-        compare(application, variants, values, counts)
+        first_ones = {name: place for name, place in variants.items() if name == kind_of(name)}
+        compare(application, first_ones, values, counts)
         if options.pairs:
             results += measure_cpu(application, variants, values, options, counts)
     if options.json:
