@@ -1,11 +1,10 @@
 <?php
-// Memory of malloc() that something points to, hidden from the list of classes: here a number.
+// Memory of malloc() that something points to, hidden from the list of classes: here as a number. Large blocks have a mapping of
+// their own.
 // needs: ffi
 // ini: ffi.enable=1
-// expect: object #
-// expect: of class Holder
-// expect: native memory
-// expect: $app->services['holder']
+// expect bytes 3000: of class Holder cannot be part of a snapshot: it points to native memory; it is reached by $app->services['holder']
+// expect bytes 300000: of class Holder cannot be part of a snapshot: it points to native memory; it is reached by $app->services['holder']
 if (restore_state()) {
     exit('restored');
 }
@@ -17,7 +16,7 @@ $app = new stdClass();
 $app->services = ['fine' => new ArrayObject(), 'holder' => new Holder()];
 (function () use ($app) {
     $libc = FFI::cdef('void *malloc(size_t);');
-    $block = $libc->malloc(3000);
+    $block = $libc->malloc((int) $_GET['bytes']);
     $app->services['holder']->address = $libc->cast('intptr_t*', FFI::addr($block))[0];
 })();
 gc_collect_cycles();
