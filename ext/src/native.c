@@ -51,8 +51,10 @@ typedef struct {
 	uint64_t *bits;
 } blocks_t;
 
+#ifdef CAN_WALK
 static blocks_t blocks_at_start;
 static native_t native_at_start;
+#endif
 
 static uintptr_t end_of(range_t range, uintptr_t word)
 {
