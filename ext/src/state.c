@@ -537,7 +537,9 @@ static void register_pin(void)
 	php_shutdown_function_entry entry = {0};
 
 	pin.function_name = ZSTR_EMPTY_ALLOC();
+#if PHP_VERSION_ID < 80500 /* Only the cache is kept since then, and the call made from it. */
 	entry.fci.size = sizeof entry.fci;
+#endif
 	entry.fci_cache.function_handler = (zend_function *) &pin;
 	register_user_shutdown_function(ZEND_STRL("slipstream"), &entry);
 }
