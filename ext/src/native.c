@@ -14,6 +14,7 @@
 int __sanitizer_get_ownership(const volatile void *);
 size_t __sanitizer_get_allocated_size(const volatile void *);
 #elif defined(__GLIBC__)
+# include <gnu/libc-version.h>
 # define CAN_WALK 1
 #endif
 
@@ -29,9 +30,11 @@ size_t __sanitizer_get_allocated_size(const volatile void *);
 /* malloc() gives out multiples of this. */
 #define GRANULE 16
 
-/* Freed blocks of up to 1,032 bytes go to lists of the thread, 7 of each size, and stay marked as given out (tcache). */
+/* Freed blocks of up to 1,032 bytes go to lists of the thread and stay marked as given out (tcache): 7 of each size up to glibc
+ * 2.41, 16 in 2.43. */
 #define CACHED_SIZES 64
-#define CACHED_BLOCKS 8
+#define CACHED_BLOCKS 17
+#define CACHED_BLOCKS_2_41 8
 
 typedef struct {
 	uintptr_t start, end;
@@ -141,12 +144,14 @@ static bool walk(blocks_t *blocks)
 static bool find_blocks(blocks_t *blocks, native_t *native)
 {
 	void *cached[CACHED_SIZES][CACHED_BLOCKS];
+	/* The library that runs, not the one that was compiled for. */
+	const int each = strverscmp(gnu_get_libc_version(), "2.42") < 0 ? CACHED_BLOCKS_2_41 : CACHED_BLOCKS;
 	bool done = false;
 
 	/* Joins the freed blocks that are still marked as given out, but for those of the thread's lists. These are taken out. */
 	malloc_trim(0);
 	for (size_t i = 0; i < CACHED_SIZES; i++) {
-		for (int j = 0; j < CACHED_BLOCKS; j++) {
+		for (int j = 0; j < each; j++) {
 			cached[i][j] = malloc((i + 1) * GRANULE + GRANULE / 2);
 		}
 	}
@@ -164,7 +169,7 @@ static bool find_blocks(blocks_t *blocks, native_t *native)
 		}
 	}
 	for (size_t i = 0; i < CACHED_SIZES; i++) {
-		for (int j = 0; j < CACHED_BLOCKS; j++) {
+		for (int j = 0; j < each; j++) {
 			uintptr_t word = (uintptr_t) cached[i][j];
 			if (done && end_of(blocks->heap, word)) {
 				size_t at = (word - blocks->heap.start) / GRANULE;
@@ -190,11 +195,13 @@ static bool begins(const blocks_t *blocks, uintptr_t word)
 	return blocks->bits && end_of(blocks->heap, word) && blocks->bits[at / 64] >> (at % 64) & 1;
 }
 
-/* Whether malloc() has mapped a block for itself there, as it does from 128 KiB on. */
+/* Whether malloc() has mapped a block for itself there, as it does from 128 KiB on. Its size was that of the mapping up to glibc
+ * 2.41; 2.43 leaves out the last 16 bytes. */
 static bool is_mapped_block(uintptr_t word, uintptr_t end)
 {
 	size_t header = header_of(word), bytes = header & ~(size_t) FLAGS;
-	return (header & FLAGS) == IS_MAPPED && bytes && bytes % SLIP_PAGE_BYTES == 0 && bytes <= end - word + GRANULE;
+	size_t mapped = bytes % SLIP_PAGE_BYTES ? bytes + GRANULE : bytes;
+	return (header & FLAGS) == IS_MAPPED && bytes && mapped % SLIP_PAGE_BYTES == 0 && mapped <= end - word + GRANULE;
 }
 
 #endif
