@@ -49,6 +49,14 @@ pub(crate) fn run() -> Result<()> {
     for version in ["8.2", "8.4"] {
         extension_tests(&mut counts, version)?;
     }
+    // From a suite that need not carry it for ever, so that it is no failure if it cannot be had.
+    match root_unusable("php8.5")? {
+        None => extension_tests(&mut counts, "8.5")?,
+        Some(reason) => {
+            let line = format!("extension, PHP 8.5: {reason}\n");
+            fs::write(&skips, fs::read_to_string(&skips)? + &line)?;
+        }
+    }
     // Short forms of what `make evidence` runs with 100,000 requests each.
     for (bench, requests) in [("isolation", "300"), ("faults", "500"), ("randomness", "500")] {
         let command = format!("bench/{bench}/run");
@@ -140,7 +148,8 @@ fn cargo_tests(counts: &mut Counts, skips: &Path) -> Result<()> {
 /// The PHP extension, built for one PHP version and tested on all its SAPIs.
 fn extension_tests(counts: &mut Counts, version: &str) -> Result<()> {
     say(&format!("== extension, PHP {version}"));
-    let built = Command::new("ext/compile").arg(version).stdin(Stdio::null()).output()?;
+    let built =
+        Command::new("ext/compile").arg(version).env("CFLAGS", "-Werror").stdin(Stdio::null()).output()?;
     let extension = String::from_utf8_lossy(&built.stdout).trim().to_owned();
     if !built.status.success() {
         counts.failed += 1;
@@ -150,6 +159,17 @@ fn extension_tests(counts: &mut Counts, version: &str) -> Result<()> {
     }
     let arguments = ["--php", version, "--sapi", "all"];
     counted_step(counts, "ext/tests/run", &arguments, &[("SLIP_EXTENSION", &extension)])
+}
+
+/// Why a folder of `fixtures/roots` cannot be used, or `None` if it can.
+fn root_unusable(name: &str) -> Result<Option<String>> {
+    let asked = Command::new("fixtures/roots/roots").args(["path", name]).stdin(Stdio::null()).output()?;
+    if asked.status.success() {
+        return Ok(None);
+    }
+    let said = String::from_utf8_lossy(&asked.stderr).into_owned();
+    let first = said.lines().next().unwrap_or("its root cannot be found");
+    Ok(Some(first.strip_prefix("error: ").unwrap_or(first).to_owned()))
 }
 
 /// A command that prints `not ok NAME: …` for each failure and ends with its own line of counts.

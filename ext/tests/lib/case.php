@@ -113,10 +113,10 @@ function wreck_value(mixed &$value, SplObjectStorage $seen, int $depth): void
 
 function wreck_object(object $object, SplObjectStorage $seen, int $depth): void
 {
-    if ($seen->contains($object) || $object instanceof UnitEnum || $object instanceof Closure || $object instanceof Generator) {
+    if ($seen->offsetExists($object) || $object instanceof UnitEnum || $object instanceof Closure || $object instanceof Generator) {
         return;
     }
-    $seen->attach($object);
+    $seen->offsetSet($object);
     $class = new ReflectionObject($object);
     do {
         if ($class->isInternal()) {

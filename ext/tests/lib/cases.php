@@ -38,6 +38,9 @@ final class Counts
     }
 }
 
+/** The roots of fixtures/roots with the PHP that the machine itself does not have. */
+const ROOTS = ['8.4' => 'php', '8.5' => 'php8.5'];
+
 /** What a visitor sends that nobody else may see; nothing like it stands in a file that PHP reads in these tests. */
 const SECRET = 'kiwi-5f2a9c71e0';
 
@@ -526,7 +529,8 @@ final class Workshop
     ) {
         if ($version !== '8.2') {
             $roots = dirname(__DIR__, 3) . '/fixtures/roots/roots';
-            exec(escapeshellarg($roots) . ' path php 2>&1', $output, $code);
+            $root = ROOTS[$version];
+            exec(escapeshellarg($roots) . " path $root 2>&1", $output, $code);
             if ($code !== 0) {
                 throw new Unusable($output[0] ?? 'the root of PHP cannot be found');
             }
@@ -535,7 +539,7 @@ final class Workshop
             }
             $this->base = $output[0];
             // With /proc, because the extension reads the maps of its own process.
-            $this->prefix = [$roots, 'run', 'php', '--proc', '--'];
+            $this->prefix = [$roots, 'run', $root, '--proc', '--'];
         }
         $this->php = getenv('SLIP_PHP') ?: "php$version";
         $this->php_fpm = getenv('SLIP_PHP_FPM') ?: "php-fpm$version";
@@ -543,7 +547,8 @@ final class Workshop
             throw new Unusable("there is no $extension");
         }
         do {
-            $this->inside = '/tmp/slipstream-tests-' . bin2hex(random_bytes(4));
+            // Short: the path of a socket below it has at most 107 bytes, the root and the home directory's name included.
+            $this->inside = '/tmp/slip-' . bin2hex(random_bytes(4));
         } while (!@mkdir($this->base . $this->inside, 0755));
         $this->home = $this->base . $this->inside;
         foreach (['lib', 'state', 'refused', 'fixtures'] as $folder) {

@@ -9,7 +9,7 @@ if (!restore_state()) {
     array_pop($popped);
     $negative = [-5 => 'a'];
     $negative[] = 'b';
-    $mixed = ['0' => 'zero', '01' => 'text', '1.7' => 'text', true => 'true', '' => 'empty', null => 'null', "\0x" => 'nul'];
+    $mixed = ['0' => 'zero', '01' => 'text', '1.7' => 'text', true => 'true', '' => 'empty', "\0x" => 'nul'];
     $large = [];
     for ($i = 0; $i < 1000; $i++) {
         $large[($i * 7919) % 10_007] = $i;

@@ -61,7 +61,7 @@ if (!restore_state()) {
     $make = Service::make(...);
     $magic = $service->whatever(...);
     $from = Closure::fromCallable([$service, 'add']);
-    $rebound = Closure::bind(fn () => ++$this->name, new Service('a9'), Service::class);
+    $rebound = Closure::bind(fn () => $this->name .= '+', new Service('a9'), Service::class);
     $peek = Closure::bind(fn (Service $s) => $s->secret, null, Service::class);
     $compose = fn (callable ...$f) => fn ($x) => array_reduce($f, fn ($v, $g) => $g($v), $x);
     $composed = $compose('trim', strrev(...), fn ($x) => "$x!$value");

@@ -47,7 +47,6 @@ final class ReflectionNamedType_Holder
     }
 }
 
-$property->setAccessible(true);
 $property->setValue($controller, 5);
 report([
     'class' => [$class->getName(), $class->hasMethod('home'), $class->newInstance()->home(), $object->getShortName(), count($class->getProperties())],
