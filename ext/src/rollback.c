@@ -212,6 +212,8 @@ bool slip_rollback_start(slip_rollback_t *rollback, enum slip_mechanism wanted, 
 	*reason = NULL;
 	rollback->userfault_fd = rollback->pagemap_fd = -1;
 	rollback->found_room = PAGES(rollback);
+	for (rollback->end_page = PAGES(rollback); rollback->end_page && !in_use(rollback, rollback->end_page - 1); rollback->end_page--) {
+	}
 	rollback->score = calloc(PAGES(rollback), 1);
 	rollback->found = malloc(rollback->found_room * sizeof(struct page_region));
 	if (!rollback->score || !rollback->found || !map_file(rollback)) {
@@ -326,7 +328,7 @@ static bool put_back_new(slip_rollback_t *rollback, size_t first, size_t last)
 
 static bool run_userfault(slip_rollback_t *rollback)
 {
-	uintptr_t start = (uintptr_t) rollback->base, end = start + rollback->bytes;
+	uintptr_t start = (uintptr_t) rollback->base, end = address_of(rollback, rollback->end_page);
 
 	if (!age(rollback)) {
 		return false;
@@ -385,7 +387,7 @@ static bool put_back(slip_rollback_t *rollback, size_t page, size_t last)
 
 static bool run_scan(slip_rollback_t *rollback)
 {
-	uintptr_t start = (uintptr_t) rollback->base, end = start + rollback->bytes;
+	uintptr_t start = (uintptr_t) rollback->base, end = address_of(rollback, rollback->end_page);
 
 	if (!age(rollback)) {
 		return false;

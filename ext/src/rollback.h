@@ -25,6 +25,7 @@ typedef struct {
 	const char *saved;        /* the same, mapped read-only */
 	uint64_t *in_use;         /* a bit a page: others hold nothing and are never written */
 	size_t used_pages;
+	size_t end_page;          /* behind the last one in use */
 	enum slip_mechanism mechanism;
 	int userfault_fd, pagemap_fd;
 	uint8_t *score;           /* a byte a page: SCORE_LEARNED and more is learned */

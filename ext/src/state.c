@@ -471,10 +471,15 @@ static void take_map(slip_state_t *state)
 #else
 	void **slots = CG(map_ptr_real_base);
 #endif
-	size_t last = CG(map_ptr_last);
+	size_t last = CG(map_ptr_last), values = 0;
 	uint32_t room = 0;
 
 	state->map_last = last;
+	for (size_t i = 0; i < last; i++) {
+		values += slots[i] != NULL;
+	}
+	state->map_values = safe_emalloc(values, sizeof(void *), 0);
+	values = 0;
 	for (size_t i = 0; i < last; i++) {
 		if (!slots[i]) {
 			continue;
@@ -490,8 +495,8 @@ static void take_map(slip_state_t *state)
 		slip_slots_t *run = &state->map_slots[state->map_runs++];
 		run->index = i;
 		run->count = end - i;
-		run->values = safe_emalloc(run->count, sizeof(void *), 0);
-		memcpy(run->values, slots + i, run->count * sizeof(void *));
+		memcpy(state->map_values + values, slots + i, run->count * sizeof(void *));
+		values += run->count;
 		i = end;
 	}
 }
@@ -506,9 +511,13 @@ static void put_map(slip_state_t *state)
 #else
 	void **slots = CG(map_ptr_real_base);
 #endif
+	void *const *value = state->map_values;
 	for (uint32_t i = 0; i < state->map_runs; i++) {
-		slip_slots_t *run = &state->map_slots[i];
-		memcpy(slots + run->index, run->values, run->count * sizeof(void *));
+		const slip_slots_t *run = &state->map_slots[i];
+		/* Most have one or two slots. */
+		for (uint32_t j = 0; j < run->count; j++) {
+			slots[run->index + j] = *value++;
+		}
 	}
 }
 

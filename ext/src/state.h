@@ -18,11 +18,10 @@ typedef struct {
 	uint32_t count;
 } slip_list_t;
 
-/* A slot of the engine's map of per-request pointers. */
+/* Slots of the engine's map of per-request pointers, one behind the other. */
 typedef struct {
 	uint32_t index;
 	uint32_t count;
-	void **values;
 } slip_slots_t;
 
 /* A process setting that request start resets and that only functions can read and set. */
@@ -48,6 +47,7 @@ typedef struct {
 	bool has_destructors;
 	slip_slots_t *map_slots;
 	uint32_t map_runs;
+	void **map_values; /* of all of them, in their order */
 	size_t map_last;
 	uint32_t rtd_key_counter;
 	HashTableIterator *iterators;

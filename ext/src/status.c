@@ -11,7 +11,7 @@
 slip_status_t slip_status;
 zend_class_entry *slip_snapshot_exception;
 
-/* Upper bounds of the histogram, in microseconds of CPU time; the last bucket has none. */
+/* Upper bounds of the histogram, in microseconds; the last bucket has none. */
 static const zend_long bounds_us[SLIP_HISTOGRAM - 1] = {5, 10, 20, 30, 40, 60, 80, 100, 150, 200, 300, 500, 1000, 2000, 5000};
 
 zend_long slip_status_count(slip_reasons_t *reasons, const char *reason)
@@ -186,7 +186,7 @@ static void info_histogram(void)
 		zend_string_release(text);
 		text = longer;
 	}
-	php_info_print_table_row(2, "Restores by CPU time", ZSTR_LEN(text) ? ZSTR_VAL(text) : "none");
+	php_info_print_table_row(2, "Restores by time", ZSTR_LEN(text) ? ZSTR_VAL(text) : "none");
 	zend_string_release(text);
 }
 
@@ -214,7 +214,7 @@ void slip_status_info(const slip_image_t *image)
 	}
 	snprintf(text, sizeof text, ZEND_LONG_FMT, slip_status.restores);
 	php_info_print_table_row(2, "Restores of this worker", text);
-	snprintf(text, sizeof text, "%.1f us of CPU", (double) slip_status.last_restore_ns / 1000);
+	snprintf(text, sizeof text, "%.1f us", (double) slip_status.last_restore_ns / 1000);
 	php_info_print_table_row(2, "Last restore", slip_status.restores ? text : "none");
 	info_histogram();
 	info_reasons("Normal boots by reason", &slip_status.fallbacks);
