@@ -344,11 +344,6 @@ class Instance(slices.Variant):
             slices.fail(f"{self.name}: {path} is answered with status {status}")
 
 
-def kind_of(name):
-    """`loaded` of `loaded`, `loaded2` and so on: processes that are started alike."""
-    return name.rstrip("0123456789")
-
-
 def measure_cpu(application, variants, values, options, counts):
     """Counts one check for each kind of variant: the CPU that a request takes, relative to the first kind.
 
@@ -357,7 +352,7 @@ def measure_cpu(application, variants, values, options, counts):
     """
     kinds = {}
     for name, (url, pid) in variants.items():
-        kinds.setdefault(kind_of(name), []).append(Instance(application, name, url, pid, values))
+        kinds.setdefault(slices.kind_of(name), []).append(Instance(application, name, url, pid, values))
     processes = min(len(instances) for instances in kinds.values())
     cpu_ns = {kind: [] for kind in kinds}
     draw = random.Random(3)
@@ -406,7 +401,7 @@ def main():
     values = {"post": "10", "revision": "3", "user": options.user, "password": os.environ["APPS_DATABASE_PASSWORD"]}
     counts, results = Counts(), []
     for application, variants in applications.items():
-        first_ones = {name: place for name, place in variants.items() if name == kind_of(name)}
+        first_ones = {name: place for name, place in variants.items() if name == slices.kind_of(name)}
         compare(application, first_ones, values, counts)
         if options.pairs:
             results += measure_cpu(application, variants, values, options, counts)

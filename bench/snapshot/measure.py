@@ -1,6 +1,7 @@
 """Slices of the same requests to each variant in turn; CPU per request from schedstat, requests per second from the clock.
 
-A round has one slice of every variant, in random order, so that all see the same machine; what is compared is always two
+Each variant runs in several processes, NAME, NAME2, NAME3, which take turns: two of one kind differ by up to 1 %,
+by where their memory happens to lie. A round has one slice of every variant, in random order, so that all see the same machine; what is compared is always two
 slices of one round. A slice is a fixed number of requests over one kept connection to nginx, after one that is not counted:
 it brings the worker's memory back into the processor's caches, which the variants before it have filled with their own.
 
@@ -163,7 +164,7 @@ def compare_pages(variants, restoring):
                 if answer != truth:
                     show_difference(variants[0].name, truth, variant.name, answer, path)
     for variant in variants:
-        if variant.name in restoring:
+        if kind_of(variant.name) in restoring:
             check_restores(variant, before[variant.name], 1)
 
 
@@ -192,33 +193,39 @@ def interval(values, rounds=2_000):
     return statistics.median(values), medians[int(rounds * 0.025)], medians[int(rounds * 0.975)]
 
 
+def kind_of(name):
+    """Of which variant it is a process."""
+    return name.rstrip("0123456789")
+
+
 def measure(variants, path, options):
-    """Per variant the lists of CPU nanoseconds per request and of requests per second, one value a round."""
+    """Per kind of variant the lists of CPU nanoseconds per request and of requests per second, one value a round."""
+    kinds = {}
     for variant in variants:
         variant.slice(path, 2 * options.slice)
+        kinds.setdefault(kind_of(variant.name), []).append(variant)
     before = {variant.name: variant.restores() for variant in variants}
-    slices = {variant.name: {"cpu_ns": [], "rate_hz": []} for variant in variants}
+    slices = {kind: {"cpu_ns": [], "rate_hz": []} for kind in kinds}
     draw = random.Random(2)
     for pair in range(options.pairs):
-        for variant in draw.sample(variants, len(variants)):
-            cpu_ns, rate_hz = variant.slice(path, options.slice)
-            slices[variant.name]["cpu_ns"].append(cpu_ns)
-            slices[variant.name]["rate_hz"].append(rate_hz)
+        for kind in draw.sample(list(kinds), len(kinds)):
+            cpu_ns, rate_hz = kinds[kind][pair % len(kinds[kind])].slice(path, options.slice)
+            slices[kind]["cpu_ns"].append(cpu_ns)
+            slices[kind]["rate_hz"].append(rate_hz)
         if pair % 50 == 49:
             print(f"{path}: {pair + 1} of {options.pairs} rounds", file=sys.stderr)
-    for variant in variants:
-        if variant.name in options.restores:
-            check_restores(variant, before[variant.name], options.pairs * (options.slice + 1))
+    for kind in set(kinds) & set(options.restores):
+        for variant in kinds[kind]:
+            check_restores(variant, before[variant.name], options.pairs // len(kinds[kind]) * (options.slice + 1))
     return slices
 
 
-def summarize(variants, slices):
-    """One row per variant; ratios to the first one, of slices in the same round."""
-    base, rows = slices[variants[0].name], []
-    for variant in variants:
-        own = slices[variant.name]
+def summarize(slices):
+    """One row per kind of variant; ratios to the first one, of slices in the same round."""
+    base, rows = next(iter(slices.values())), []
+    for kind, own in slices.items():
         rows.append({
-            "variant": variant.name,
+            "variant": kind,
             "cpu_us": statistics.median(own["cpu_ns"]) / 1e3,
             "rate_hz": statistics.median(own["rate_hz"]),
             "cpu_ratio": interval([ours / theirs for theirs, ours in zip(base["cpu_ns"], own["cpu_ns"])]),
@@ -240,7 +247,7 @@ def print_table(path, rows):
         print("  ".join(cells))
 
 
-#: What is promised: a variant's CPU per request, relative to another one's.
+#: What is promised: a variant's CPU for one request of each page, relative to another one's.
 BARS = [("warm", "base", 0.33), ("warm", "warm-remap", 0.72)]
 
 #: Worth a line, without a bar.
@@ -253,18 +260,21 @@ PAIRS = [
 ]
 
 
-def print_bars(slices, bars):
-    """Prints each ratio whose two variants were measured; a text of those with a bar, and whether all bars hold."""
+def print_ratios(pages, wanted, are_bars):
+    """Prints each ratio whose two variants were measured, of one request of each page; the texts of those with a bar, and
+    whether all of them hold."""
     texts, holds = [], True
-    for name, against, bar in bars:
-        if name not in slices or against not in slices:
+    for name, against, bar in wanted:
+        if any(variant not in page["slices"] for page in pages for variant in (name, against)):
             continue
-        ratios = [own / other for own, other in zip(slices[name]["cpu_ns"], slices[against]["cpu_ns"])]
-        text = "CPU of {} is {:.3f} [{:.3f}, {:.3f}] of {}".format(name, *(ratio := interval(ratios)), against)
+        own, other = ([sum(slices) for slices in zip(*(page["slices"][variant]["cpu_ns"] for page in pages))]
+                      for variant in (name, against))
+        ratio = interval([ours / theirs for ours, theirs in zip(own, other)])
+        text = "CPU of {} is {:.3f} [{:.3f}, {:.3f}] of {}".format(name, *ratio, against)
         if bar is not None:
-            text += f" (bar {bar})"
+            text += f" (bar {bar})" if are_bars else ""
             texts.append(text)
-            holds = holds and ratio[2] <= bar
+            holds = holds and (ratio[2] <= bar or not are_bars)
         print(text)
     return "; ".join(texts), holds
 
@@ -276,7 +286,7 @@ def processor():
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--variant", action="append", required=True, help="NAME=URL=PID; the first is compared with")
+    parser.add_argument("--variant", action="append", required=True, help="NAME=URL=PID, all but the digits at the end of NAME is its kind; the first kind is compared with")
     parser.add_argument("--restores", action="append", default=[], help="name of a variant that must restore a snapshot")
     parser.add_argument("--pairs", type=int, default=300)
     parser.add_argument("--slice", type=int, default=10)
@@ -291,16 +301,18 @@ def main():
     print(f"all variants answer {len(PAGES)} requests alike, {COMPARISONS} times; {options.pairs} rounds of {options.slice} "
           "requests each")
     pages = []
-    results, holds = [], True
+    results = []
     for path in options.path or PATHS:
         slices = measure(variants, path, options)
-        rows = summarize(variants, slices)
+        rows = summarize(slices)
         pages.append({"path": path, "rows": rows, "slices": slices})
         print()
         print_table(path, rows)
-        text, held = print_bars(slices, BARS + PAIRS)
+        text, _ = print_ratios(pages[-1:], BARS + PAIRS, are_bars=False)
         results.append(f"{path}: {text}")
-        holds = holds and held
+    print("\none request of each page")
+    text, holds = print_ratios(pages, BARS, are_bars=True)
+    results.insert(0, f"one request of each page: {text}")
     if options.json:
         record = {
             "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),

@@ -314,6 +314,10 @@ slip_image_t *slip_image_take(slip_key_t *key)
 	if (!key->script) {
 		slip_key_take(key);
 	}
+	if (!key->script || !key->host) {
+		slip_refuse_quietly("memory", "out of memory");
+		goto refused;
+	}
 	image->key = *key;
 	*key = (slip_key_t) {0};
 	/* Pages of which all blocks are free are no longer in use then: a quarter of them, after the

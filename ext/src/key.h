@@ -13,7 +13,8 @@ typedef struct {
 /* At request start, before the script can change settings. */
 void slip_key_begin(void);
 
-/* The key of the running request. Strings are the caller's to free by slip_key_free(). */
+/* The key of the running request. Strings are the caller's to free by slip_key_free(); NULL if there is no memory for
+ * them. */
 void slip_key_take(slip_key_t *);
 void slip_key_free(slip_key_t *);
 

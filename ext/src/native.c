@@ -23,8 +23,8 @@ size_t __sanitizer_get_allocated_size(const volatile void *);
 #define REFERENCES (1u << 30)
 #define LOW (1u << 29)
 
-/* Most anonymous mappings that are looked at. A worker has some 50; AddressSanitizer's malloc() has one for each size of
- * blocks. */
+/* Most anonymous mappings of a process whose state is saved. A worker has some 50; AddressSanitizer's malloc() has one for each
+ * size of blocks. */
 #define MAX_RANGES 1024
 
 /* malloc() gives out multiples of this. */
@@ -76,17 +76,18 @@ static uintptr_t end_of_mapped(const native_t *native, uintptr_t word)
 	return 0;
 }
 
-/* False with errno. */
+/* False if they cannot be read, or are too many. */
 static bool find_native(native_t *native)
 {
 	FILE *maps = fopen("/proc/self/maps", "re");
 	char line[512];
+	bool all = true;
 
 	*native = (native_t) {0};
 	if (!maps) {
 		return false;
 	}
-	while (native->count < MAX_RANGES && fgets(line, sizeof line, maps)) {
+	while (all && fgets(line, sizeof line, maps)) {
 		range_t range;
 		if (sscanf(line, "%lx-%lx rw-p", &range.start, &range.end) != 2) {
 			continue;
@@ -96,11 +97,15 @@ static bool find_native(native_t *native)
 			native->heap.start = native->heap.end == range.start ? native->heap.start : range.start;
 			native->heap.end = range.end;
 		} else if (!strpbrk(line, "/[")) {
-			native->mapped[native->count++] = range;
+			all = native->count < MAX_RANGES;
+			if (all) {
+				native->mapped[native->count++] = range;
+			}
 		}
 	}
+	all = all && !ferror(maps);
 	fclose(maps);
-	return true;
+	return all;
 }
 
 /* ---- all blocks of the heap ---- */
@@ -210,6 +215,15 @@ void slip_native_startup(void)
 {
 #ifdef CAN_WALK
 	find_blocks(&blocks_at_start, &native_at_start);
+#endif
+}
+
+bool slip_native_is_looked_for(void)
+{
+#ifdef CAN_WALK
+	return blocks_at_start.bits;
+#else
+	return false;
 #endif
 }
 
@@ -358,7 +372,7 @@ bool slip_native_check(slip_image_t *image)
 	bool right;
 
 #ifdef CAN_WALK
-	if (blocks_at_start.bits) {
+	if (slip_native_is_looked_for()) {
 		right = find_blocks(&blocks, &native);
 	} else
 #endif
@@ -366,7 +380,7 @@ bool slip_native_check(slip_image_t *image)
 		right = find_native(&native);
 	}
 	if (!right) {
-		slip_refuse_quietly("native", "the memory of the process cannot be listed");
+		slip_refuse_quietly("native", "the memory of the process cannot be listed, or has more than %d anonymous mappings", MAX_RANGES);
 		return false;
 	}
 	right = check(image, &native, &blocks);

@@ -225,6 +225,9 @@ slip_files_t *slip_files_take(HashTable *included, const char **reason)
 				*reason = "a file was not in opcache yet";
 			}
 			files->files[files->count].path = strdup(ZSTR_VAL(path));
+			if (!files->files[files->count].path) {
+				*reason = "out of memory";
+			}
 			files->files[files->count].modified = status.st_mtim;
 			files->files[files->count].bytes = status.st_size;
 			files->count++;

@@ -29,8 +29,10 @@ typedef struct {
 	enum slip_mechanism mechanism;
 	int userfault_fd, pagemap_fd;
 	uint8_t *score;           /* a byte a page: SCORE_LEARNED and more is learned */
+	uint8_t *patience;        /* the same: points that it gets when it is learned again */
 	void *found;              /* room for what the kernel reports */
 	size_t found_room;
+	uint64_t faults;          /* of the process, when all pages but the learned ones were known to be unwritten */
 	size_t window;            /* page at which the next ageing starts */
 	uint32_t whole;           /* requests for which everything is copied, because most was dirty */
 	/* What the last roll-back found. */

@@ -464,59 +464,45 @@ static void put_headers(slip_state_t *state)
 	SG(sapi_headers).http_response_code = state->response_code;
 }
 
-static void take_map(slip_state_t *state)
+static void **map_slots(void)
 {
 #if PHP_VERSION_ID >= 80400
-	void **slots = (void **) CG(map_ptr_real_base) + zend_map_ptr_static_size;
+	return (void **) CG(map_ptr_real_base) + zend_map_ptr_static_size;
 #else
-	void **slots = CG(map_ptr_real_base);
+	return CG(map_ptr_real_base);
 #endif
-	size_t last = CG(map_ptr_last), values = 0;
-	uint32_t room = 0;
+}
 
-	state->map_last = last;
-	for (size_t i = 0; i < last; i++) {
+static void take_map(slip_state_t *state)
+{
+	void **slots = map_slots();
+	size_t values = 0;
+
+	state->map_last = CG(map_ptr_last);
+	state->map_set = ecalloc(state->map_last / 64 + 1, sizeof *state->map_set);
+	for (size_t i = 0; i < state->map_last; i++) {
+		state->map_set[i / 64] |= (uint64_t) (slots[i] != NULL) << (i % 64);
 		values += slots[i] != NULL;
 	}
 	state->map_values = safe_emalloc(values, sizeof(void *), 0);
 	values = 0;
-	for (size_t i = 0; i < last; i++) {
-		if (!slots[i]) {
-			continue;
+	for (size_t i = 0; i < state->map_last; i++) {
+		if (slots[i]) {
+			state->map_values[values++] = slots[i];
 		}
-		size_t end = i;
-		while (end < last && slots[end]) {
-			end++;
-		}
-		if (state->map_runs == room) {
-			room = room ? 2 * room : 64;
-			state->map_slots = safe_erealloc(state->map_slots, room, sizeof *state->map_slots, 0);
-		}
-		slip_slots_t *run = &state->map_slots[state->map_runs++];
-		run->index = i;
-		run->count = end - i;
-		memcpy(state->map_values + values, slots + i, run->count * sizeof(void *));
-		values += run->count;
-		i = end;
 	}
 }
 
+/* Thousands of slots in each restore, mostly every second or third: a list of their places would be twice as long to read. */
 static void put_map(slip_state_t *state)
 {
 	if (CG(map_ptr_last) < state->map_last) {
 		zend_map_ptr_extend(state->map_last);
 	}
-#if PHP_VERSION_ID >= 80400
-	void **slots = (void **) CG(map_ptr_real_base) + zend_map_ptr_static_size;
-#else
-	void **slots = CG(map_ptr_real_base);
-#endif
-	void *const *value = state->map_values;
-	for (uint32_t i = 0; i < state->map_runs; i++) {
-		const slip_slots_t *run = &state->map_slots[i];
-		/* Most have one or two slots. */
-		for (uint32_t j = 0; j < run->count; j++) {
-			slots[run->index + j] = *value++;
+	void **slots = map_slots(), *const *value = state->map_values;
+	for (size_t i = 0; i <= state->map_last / 64; i++, slots += 64) {
+		for (uint64_t set = state->map_set[i]; set; set &= set - 1) {
+			slots[__builtin_ctzll(set)] = *value++;
 		}
 	}
 }

@@ -18,12 +18,6 @@ typedef struct {
 	uint32_t count;
 } slip_list_t;
 
-/* Slots of the engine's map of per-request pointers, one behind the other. */
-typedef struct {
-	uint32_t index;
-	uint32_t count;
-} slip_slots_t;
-
 /* A process setting that request start resets and that only functions can read and set. */
 #define SLIP_MAX_SETTINGS 12
 
@@ -45,9 +39,9 @@ typedef struct {
 #endif
 	zend_objects_store objects;
 	bool has_destructors;
-	slip_slots_t *map_slots;
-	uint32_t map_runs;
-	void **map_values; /* of all of them, in their order */
+	/* The engine's map of per-request pointers: a bit for each slot that is set, and the values of those. */
+	uint64_t *map_set;
+	void **map_values;
 	size_t map_last;
 	uint32_t rtd_key_counter;
 	HashTableIterator *iterators;

@@ -6,6 +6,7 @@
 #include "ext/standard/info.h"
 #include "zend_exceptions.h"
 
+#include "native.h"
 #include "refuse.h"
 
 slip_status_t slip_status;
@@ -130,6 +131,7 @@ void slip_status_fill(zval *array, const slip_image_t *image)
 	} else {
 		add_assoc_null(array, "mechanism_reason");
 	}
+	add_assoc_bool(array, "native_pointers_found", slip_native_is_looked_for());
 	add_image(array, image);
 	add_assoc_long(array, "snapshots", slip_status.snapshots);
 	add_assoc_long(array, "restores", slip_status.restores);
@@ -199,6 +201,7 @@ void slip_status_info(const slip_image_t *image)
 	if (slip_status.disabled) {
 		php_info_print_table_row(2, "Reason", slip_status.disabled);
 	}
+	php_info_print_table_row(2, "Pointers to native memory", slip_native_is_looked_for() ? "found" : "not found: malloc() is not glibc's");
 	if (image) {
 		php_info_print_table_row(2, "Image of", image->key.script);
 		snprintf(text, sizeof text, "%zu KiB, %u objects", image->rollback.used_pages * (SLIP_PAGE_BYTES / 1024), image->objects);

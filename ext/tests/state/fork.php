@@ -115,6 +115,9 @@ if ($_GET['at'] === 'mid') {
         child_ends(look());
     }
     while (!file_exists(scratch('writes'))) {
+        if (pcntl_waitpid($late, $early_end, WNOHANG) === $late) {
+            throw new Error('the child ended before it wrote');
+        }
         usleep(100);
     }
     unlink(scratch('writes'));
