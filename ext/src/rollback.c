@@ -255,8 +255,17 @@ static void score_up(slip_rollback_t *rollback, size_t page)
 	}
 }
 
+/* Has the next write to a page that is as it should be raise a fault. */
+static bool watch(const slip_rollback_t *rollback, size_t page)
+{
+	if (rollback->mechanism == SLIP_USERFAULT) {
+		return protect(rollback, page, 1, true);
+	}
+	return madvise(rollback->base + page * SLIP_PAGE_BYTES, SLIP_PAGE_BYTES, MADV_DONTNEED) == 0;
+}
+
 /* Lets the pages of one window age, before anything is copied: a page that the last request did not change loses a point,
- * and a page that is no longer learned is protected again. If it is written before its next turn it is learned at once, and
+ * and a page that is no longer learned is watched again. If it is written before its next turn it is learned at once, and
  * for longer. */
 static bool age(slip_rollback_t *rollback)
 {
@@ -276,7 +285,7 @@ static bool age(slip_rollback_t *rollback)
 		}
 		if (learned && !is_learned(rollback, page)) {
 			rollback->patience[page] = MIN(2 * rollback->patience[page] + 1, PATIENCE_MAX);
-			if (rollback->mechanism == SLIP_USERFAULT && !protect(rollback, page, 1, true)) {
+			if (!watch(rollback, page)) {
 				return false;
 			}
 		}
@@ -368,16 +377,8 @@ static uint64_t count_faults(void)
 static bool run_userfault(slip_rollback_t *rollback)
 {
 	uintptr_t start = (uintptr_t) rollback->base, end = address_of(rollback, rollback->end_page);
-	uint64_t faults = count_faults();
 
-	if (!age(rollback)) {
-		return false;
-	}
 	put_back_learned(rollback);
-	if (faults == rollback->faults) {
-		/* Asking the kernel costs as much as 30 pages, and most requests write what is learned alone. */
-		return true;
-	}
 	while (start < end) {
 		long runs = scan(rollback, WRITTEN, &start, end, rollback->found, rollback->found_room);
 		if (runs < 0) {
@@ -394,7 +395,6 @@ static bool run_userfault(slip_rollback_t *rollback)
 			}
 		}
 	}
-	rollback->faults = count_faults();
 	return true;
 }
 
@@ -426,9 +426,6 @@ static bool run_scan(slip_rollback_t *rollback)
 {
 	uintptr_t start = (uintptr_t) rollback->base, end = address_of(rollback, rollback->end_page);
 
-	if (!age(rollback)) {
-		return false;
-	}
 	while (start < end) {
 		long runs = scan(rollback, OWN, &start, end, rollback->found, rollback->found_room);
 		if (runs < 0) {
@@ -457,7 +454,7 @@ static bool run_pagemap(slip_rollback_t *rollback)
 	ssize_t bytes = (ssize_t) (pages * sizeof *entries);
 	off_t at = (off_t) ((uintptr_t) rollback->base / SLIP_PAGE_BYTES * sizeof *entries);
 
-	if (!age(rollback) || pread(rollback->pagemap_fd, entries, bytes, at) != bytes) {
+	if (pread(rollback->pagemap_fd, entries, bytes, at) != bytes) {
 		return false;
 	}
 	for (size_t page = 0; page < pages; page++) {
@@ -471,6 +468,28 @@ static bool run_pagemap(slip_rollback_t *rollback)
 		page = last;
 	}
 	return true;
+}
+
+static bool run_watched(slip_rollback_t *rollback)
+{
+	uint64_t faults = count_faults();
+	bool done;
+
+	if (!age(rollback)) {
+		return false;
+	}
+	if (faults == rollback->faults) {
+		/* Asking the kernel costs as much as 30 pages or more, and most requests write what is learned alone. */
+		put_back_learned(rollback);
+		return true;
+	}
+	switch (rollback->mechanism) {
+		case SLIP_USERFAULT: done = run_userfault(rollback); break;
+		case SLIP_SCAN: done = run_scan(rollback); break;
+		default: done = run_pagemap(rollback); break;
+	}
+	rollback->faults = count_faults();
+	return done;
 }
 
 static void copy_all(slip_rollback_t *rollback)
@@ -504,11 +523,9 @@ bool slip_rollback_run(slip_rollback_t *rollback)
 		return true;
 	}
 	switch (rollback->mechanism) {
-		case SLIP_USERFAULT: done = run_userfault(rollback); break;
-		case SLIP_SCAN: done = run_scan(rollback); break;
-		case SLIP_PAGEMAP: done = run_pagemap(rollback); break;
 		case SLIP_REMAP: done = map_file(rollback); break;
-		default: copy_all(rollback); break;
+		case SLIP_COPY: copy_all(rollback); break;
+		default: done = run_watched(rollback); break;
 	}
 	if (done && rollback->mechanism < SLIP_COPY && rollback->dirty_pages * 100 > rollback->used_pages * WHOLE_PERCENT) {
 		rollback->whole = WHOLE_REQUESTS;
