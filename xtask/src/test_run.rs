@@ -45,6 +45,7 @@ pub(crate) fn run() -> Result<()> {
     } else {
         fs::write(&skips, "fuzz targets: libFuzzer needs c++\n")?;
     }
+    step(&mut counts, "programs for the kernel", "bpf/tests/run", &[], &[]);
     cargo_tests(&mut counts, &skips)?;
     for version in ["8.2", "8.4"] {
         extension_tests(&mut counts, version)?;

@@ -21,6 +21,7 @@
 
 mod bytes;
 mod code;
+mod copied;
 mod detect;
 mod dicts;
 mod frames;

@@ -25,34 +25,37 @@ const MAX_INTERPRETERS: usize = 1_024;
 #[derive(Debug)]
 pub struct Interpreter {
     version: Version,
-    offsets: Offsets,
+    pub(crate) offsets: Offsets,
     /// `_PyRuntime`
     runtime: RemoteAddr,
-    states: Vec<State>,
+    pub(crate) states: Vec<State>,
     codes: CodeCache,
     resolver: Resolver,
-    chain: Chain,
+    pub(crate) chain: Chain,
     started: Instant,
     samples: u64,
+    /// When the sample began, and what code objects must have been confirmed under to hold in it.
+    now_ns: u64,
+    epoch_now: u64,
     ranges: Vec<Range>,
     bytes: Vec<u8>,
 }
 
 /// A `PyInterpreterState`.
 #[derive(Debug)]
-struct State {
-    addr: RemoteAddr,
-    fields: Fields,
+pub(crate) struct State {
+    pub(crate) addr: RemoteAddr,
+    pub(crate) fields: Fields,
     /// `struct _gil_runtime_state`; null as long as it has none.
     gil: RemoteAddr,
     /// The thread that holds the lock; null if none does, `None` if that could not be read.
     holder: Option<RemoteAddr>,
-    threads: Vec<Thread>,
+    pub(crate) threads: Vec<Thread>,
     names: NameBook,
 }
 
 /// What belongs to one sample.
-struct Round<'a, M: ?Sized> {
+pub(crate) struct Round<'a, M: ?Sized> {
     memory: &'a M,
     interner: &'a mut Interner,
     out: &'a mut Vec<StackReading>,
@@ -63,10 +66,10 @@ struct Round<'a, M: ?Sized> {
 
 /// What is read of a `PyInterpreterState` with each sample.
 #[derive(Clone, Copy, Debug, Default)]
-struct Fields {
+pub(crate) struct Fields {
     id: u64,
     next: RemoteAddr,
-    threads_head: RemoteAddr,
+    pub(crate) threads_head: RemoteAddr,
     code_object_generation: u64,
 }
 
@@ -106,6 +109,8 @@ impl Interpreter {
             chain: Chain::default(),
             started: Instant::now(),
             samples: 0,
+            now_ns: 0,
+            epoch_now: 0,
             ranges: Vec::new(),
             bytes: Vec::new(),
         };
@@ -139,16 +144,31 @@ impl Interpreter {
         out: &mut Vec<StackReading>,
     ) -> Result<(), ReadError> {
         out.clear();
-        self.samples += 1;
-        let now_ns = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.refresh(memory)?;
-        let epoch = self.epoch(now_ns);
-        self.codes.begin(epoch, now_ns);
-        let mut round = Round { memory, interner, out, epoch, now_ns };
+        self.begin(memory)?;
+        let mut round = self.round(memory, interner, out);
         let mut states = std::mem::take(&mut self.states);
         let result = states.iter_mut().try_for_each(|state| self.sample_state(&mut round, state));
         self.states = states;
         result
+    }
+
+    /// Begins a sample.
+    pub(crate) fn begin<M: Memory + ?Sized>(&mut self, memory: &M) -> Result<(), ReadError> {
+        self.samples += 1;
+        self.now_ns = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.refresh(memory)?;
+        self.epoch_now = self.epoch(self.now_ns);
+        self.codes.begin(self.epoch_now, self.now_ns);
+        Ok(())
+    }
+
+    pub(crate) fn round<'a, M: Memory + ?Sized>(
+        &self,
+        memory: &'a M,
+        interner: &'a mut Interner,
+        out: &'a mut Vec<StackReading>,
+    ) -> Round<'a, M> {
+        Round { memory, interner, out, epoch: self.epoch_now, now_ns: self.now_ns }
     }
 
     /// Holds what the target has against what this version has: a build with other options has other structures.
@@ -176,7 +196,7 @@ impl Interpreter {
     }
 
     /// Brings the list of interpreters, and what is read of each, up to date.
-    fn refresh<M: Memory + ?Sized>(&mut self, memory: &M) -> Result<(), ReadError> {
+    pub(crate) fn refresh<M: Memory + ?Sized>(&mut self, memory: &M) -> Result<(), ReadError> {
         if self.read_states(memory)? {
             return Ok(());
         }
@@ -328,7 +348,7 @@ impl Interpreter {
         Ok(())
     }
 
-    fn walk_threads<M: Memory + ?Sized>(
+    pub(crate) fn walk_threads<M: Memory + ?Sized>(
         &self,
         memory: &M,
         state: &mut State,
@@ -340,7 +360,7 @@ impl Interpreter {
     }
 
     /// Interprets the chain that was just read for thread number `at`.
-    fn emit<M: Memory + ?Sized>(
+    pub(crate) fn emit<M: Memory + ?Sized>(
         &mut self,
         round: &mut Round<'_, M>,
         state: &mut State,

@@ -91,15 +91,20 @@ impl Thread {
     ) -> Result<Outcome, ReadError> {
         chain.anchor.clear();
         let outcome = self.reader.read(memory, &mut self.anchor, chain)?;
-        if chain.anchor.len() >= offsets.thread.len() {
-            let links = Links::parse(&offsets.thread, &chain.anchor);
+        self.note_links(offsets, &chain.anchor);
+        Ok(outcome)
+    }
+
+    /// Takes the links from what was copied of the thread state.
+    pub(crate) fn note_links(&mut self, offsets: &Offsets, anchor: &[u8]) {
+        if anchor.len() >= offsets.thread.len() {
+            let links = Links::parse(&offsets.thread, anchor);
             // Another thread has taken the place of the one that was here. Its `pthread_t` is often the same.
             if links.who() != self.links.who() {
                 self.name = ThreadName::default();
             }
             self.links = links;
         }
-        Ok(outcome)
     }
 }
 

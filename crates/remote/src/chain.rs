@@ -59,7 +59,7 @@ const REPAIR_MARGIN: usize = 2;
 const PAGE_BYTES: u64 = 4_096;
 
 /// How an interpreter lays out the frames that it links into a chain.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FrameLayout {
     /// Bytes of a frame that are copied; locals beyond them are not.
     pub len: usize,

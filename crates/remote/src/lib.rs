@@ -12,6 +12,7 @@ mod live;
 mod maps;
 mod memory;
 mod pause;
+mod plan;
 mod prefetch;
 mod procfs;
 mod switches;
@@ -26,6 +27,7 @@ pub use memory::{
     Memory, Range, ReadError, RemoteAddr, SharedObject, SharedRange, Symbols, read_c_string, read_u64,
 };
 pub use pause::Pause;
+pub use plan::{Copied, PlanRange, StackPlan, ThreadPlan};
 pub use prefetch::prefetch;
 pub use procfs::{
     Activity, ActivityReader, ChildrenReader, ProcessStat, WaitPlace, children_of, command_line, parse_stat,

@@ -99,8 +99,8 @@ pub(crate) struct Seen {
     pub(crate) proof: Proof,
     /// The heap of request memory; null if it is unknown.
     pub(crate) heap: RemoteAddr,
-    /// When copying the frames began.
-    pub(crate) at: Instant,
+    /// When copying the frames began; `None` if all were copied at one moment, some time ago.
+    pub(crate) at: Option<Instant>,
 }
 
 /// A generator that waits in `yield from`, and its frame.
@@ -359,7 +359,7 @@ impl Frames {
         memory: &M,
         interner: &mut Interner,
         code: &mut CodeCache,
-        (unknown, copied_at): (usize, Instant),
+        (unknown, copied_at): (usize, Option<Instant>),
         executor: Executor,
         moment: &Moment,
     ) -> Result<bool, ReadError> {
@@ -373,10 +373,18 @@ impl Frames {
             self.buffers.wanted.push(Wanted { func: raw.func, opline, exact: at > 0 && !exception });
         }
         let max_delay = MAX_DELAY + MAX_DELAY_OF_EACH * u32::try_from(self.buffers.wanted.len()).unwrap_or(0);
-        let (mut looks, mut seen_at) = (0, copied_at);
+        let (mut looks, mut seen_at) = (0, copied_at.unwrap_or_else(Instant::now));
         loop {
             if !code.functions.resolve(memory, interner, &self.buffers.wanted, moment)? {
                 return Ok(false);
+            }
+            if copied_at.is_none() {
+                // The calls may be long over.
+                if !self.buffers.wanted.iter().all(|wanted| self.is_of_moment(&code.functions, wanted)) {
+                    code.functions.forget_new();
+                    return Ok(false);
+                }
+                break;
             }
             looks += 1;
             let now = Instant::now();
@@ -688,6 +696,11 @@ impl Frames {
     /// Whether the function of a frame looks as if it had gone.
     fn is_doubtful(&self, functions: &Functions, wanted: &Wanted) -> bool {
         functions.get(wanted.func).is_none_or(|function| function.is_doubtful(self.offsets, wanted))
+    }
+
+    /// Whether the function of a frame is still the one that the frame was of.
+    fn is_of_moment(&self, functions: &Functions, wanted: &Wanted) -> bool {
+        functions.get(wanted.func).is_some_and(|function| function.is_of_moment(self.offsets, wanted))
     }
 
     fn handles_exception(&self, executor: Executor, raw: &Raw) -> bool {

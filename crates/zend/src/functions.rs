@@ -199,6 +199,18 @@ impl Function {
         }
     }
 
+    /// Whether this is the function that a frame was of at an earlier moment: its code has the instruction at which the frame
+    /// stood. Code is never shared by functions of different names, and other code takes the place of code that has gone
+    /// only where programs compile in a loop. Functions without code that come and go cannot be told apart.
+    pub(crate) fn is_of_moment(&self, offsets: &Offsets, wanted: &Wanted) -> bool {
+        match self.kind {
+            Kind::Unreadable => false,
+            Kind::Internal => self.lifetime != Lifetime::Volatile,
+            // The innermost function may not have stored an instruction of its own yet.
+            Kind::User | Kind::Code => !wanted.exact || within(offsets, self, wanted.opline),
+        }
+    }
+
     /// First instruction.
     pub(crate) fn opcodes(&self) -> RemoteAddr {
         self.header.opcodes

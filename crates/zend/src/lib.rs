@@ -20,6 +20,7 @@
 mod bytes;
 mod calls;
 mod code;
+mod copied;
 mod detect;
 mod frames;
 mod functions;

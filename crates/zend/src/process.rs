@@ -94,14 +94,14 @@ impl Default for PhpReading {
 pub struct Engine {
     version: Version,
     sapi: Sapi,
-    offsets: &'static Offsets,
-    anchor: GlobalsAnchor,
-    layout: FrameLayout,
+    pub(crate) offsets: &'static Offsets,
+    pub(crate) anchor: GlobalsAnchor,
+    pub(crate) layout: FrameLayout,
     reader: ChainReader,
     chain: Box<Chain>,
     single: SingleCopy,
     owners: Arc<Owners>,
-    frames: Frames,
+    pub(crate) frames: Frames,
     tracker: Tracker,
     /// Where it can be seen whether the request goes on, and what was there when texts had been read.
     ranges: Vec<Range>,
@@ -113,22 +113,22 @@ pub struct Engine {
 }
 
 /// A stack, and what was copied with it.
-struct Copied {
-    outcome: Outcome,
+pub(crate) struct Moment {
+    pub(crate) outcome: Outcome,
     /// `None` if they could not be read either.
-    globals: Option<Globals>,
+    pub(crate) globals: Option<Globals>,
     /// Frames run.
-    running: bool,
-    stack: Stack,
+    pub(crate) running: bool,
+    pub(crate) stack: Stack,
     /// When copying began.
-    at: Instant,
+    pub(crate) at: Instant,
 }
 
 /// The engine's globals, which say where the innermost frame is.
 #[derive(Debug)]
-struct GlobalsAnchor {
+pub(crate) struct GlobalsAnchor {
     offsets: &'static Offsets,
-    places: Places,
+    pub(crate) places: Places,
 }
 
 impl Anchor for GlobalsAnchor {
@@ -283,7 +283,7 @@ impl Engine {
         out.stack.thread_key = self.anchor.places.executor_globals.0;
     }
 
-    fn swap_buffers(&mut self, buffers: &mut Buffers) {
+    pub(crate) fn swap_buffers(&mut self, buffers: &mut Buffers) {
         std::mem::swap(&mut self.single.buffers, &mut buffers.copy);
         std::mem::swap(&mut self.frames.buffers, &mut buffers.frames);
         std::mem::swap(&mut self.tracker.buffers, &mut buffers.request);
@@ -297,9 +297,23 @@ impl Engine {
         options: &SampleOptions,
         out: &mut PhpReading,
     ) -> Result<(), ReadError> {
+        let moment = self.copy_stack(memory, interner, code)?;
+        self.complete(memory, interner, code, options, moment, out)
+    }
+
+    /// Finds out what else there is to know of a moment.
+    pub(crate) fn complete<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        interner: &mut Interner,
+        code: &mut CodeCache,
+        options: &SampleOptions,
+        moment: Moment,
+        out: &mut PhpReading,
+    ) -> Result<(), ReadError> {
         *out = PhpReading::default();
         out.stack.thread_key = self.anchor.places.executor_globals.0;
-        let Copied { outcome, globals, running, stack, at } = self.copy_stack(memory, interner, code)?;
+        let Moment { outcome, globals, running, stack, at } = moment;
         out.phase = if outcome == Outcome::Torn || running { Phase::Code } else { Phase::Engine };
         out.stack.stack = stack.id;
         out.stack.truncated = stack.truncated;
@@ -346,7 +360,7 @@ impl Engine {
         memory: &M,
         interner: &mut Interner,
         code: &mut CodeCache,
-    ) -> Result<Copied, ReadError> {
+    ) -> Result<Moment, ReadError> {
         let mut outcome = Outcome::Clean;
         for _ in 0..MAX_COPIES {
             let at = Instant::now();
@@ -372,10 +386,10 @@ impl Engine {
                     (Found::Elsewhere(frame), _) => lacks = Some(frame),
                     (Found::Unproven, _) => unproven = true,
                     (Found::Chain, Some(truncated)) if is_of_one_request => {
-                        let moment = (&globals, head.limit, at);
+                        let moment = (&globals, head.limit, Some(at));
                         if let Some(stack) = self.name_frames(memory, interner, code, moment, truncated)? {
                             let running = !self.frames.buffers.addrs.is_empty();
-                            return Ok(Copied { outcome, globals: Some(globals), running, stack, at });
+                            return Ok(Moment { outcome, globals: Some(globals), running, stack, at });
                         }
                     }
                     (Found::Chain, _) => {}
@@ -403,33 +417,33 @@ impl Engine {
         let bytes = places.bytes(&self.chain.anchor);
         let (globals, head) = (places.globals(&bytes), places.head(&bytes));
         let mut copied =
-            Copied { outcome, globals: Some(globals), running: true, stack: Stack::default(), at };
+            Moment { outcome, globals: Some(globals), running: true, stack: Stack::default(), at };
         if outcome != Outcome::Torn && places.is_of_one_request(&bytes, &globals) {
             let frames = self.chain.bytes.chunks(self.layout.len);
             let collected = self.frames.collect(memory, self.chain.addrs.iter().copied().zip(frames))?;
             if let Some(truncated) = collected {
                 let truncated = truncated || self.chain.truncated;
-                let moment = (&globals, head.limit, at);
+                let moment = (&globals, head.limit, Some(at));
                 if let Some(stack) = self.name_frames(memory, interner, code, moment, truncated)? {
                     let running = !self.frames.buffers.addrs.is_empty();
-                    return Ok(Copied { running, stack, ..copied });
+                    return Ok(Moment { running, stack, ..copied });
                 }
             }
         }
         if self.chain.anchor.is_empty() {
             copied.globals = None;
         }
-        Ok(Copied { outcome: Outcome::Torn, ..copied })
+        Ok(Moment { outcome: Outcome::Torn, ..copied })
     }
 
     /// Names the frames that were collected last, of the moment when the globals were these. `None` if they do not belong
     /// together.
-    fn name_frames<M: Memory + ?Sized>(
+    pub(crate) fn name_frames<M: Memory + ?Sized>(
         &mut self,
         memory: &M,
         interner: &mut Interner,
         code: &mut CodeCache,
-        (globals, limit, at): (&Globals, RemoteAddr, Instant),
+        (globals, limit, at): (&Globals, RemoteAddr, Option<Instant>),
         truncated: bool,
     ) -> Result<Option<Stack>, ReadError> {
         if self.frames.buffers.addrs.is_empty() {

@@ -1,0 +1,108 @@
+#ifndef SLIP_SAMPLE_H
+#define SLIP_SAMPLE_H
+
+/* What the program in the kernel and the one that loads it tell each other. `crates/probe/src/wire.rs` has the same. */
+
+#include <linux/types.h>
+
+/* Deepest stack that is followed; deeper ones are cut at their outer end, and marked. */
+#define SLIP_MAX_FRAMES 128
+
+/* Room for one frame record: zend_execute_data has 80 bytes, _PyInterpreterFrame 88 before its locals. */
+#define SLIP_FRAME_STRIDE 96
+
+/* What is copied beside the frames: the engine's globals, a thread state. */
+#define SLIP_MAX_RANGES 6
+#define SLIP_RANGE_BYTES 1024
+#define SLIP_ANCHOR_BYTES 3072
+
+/* An interpreter keeps the current thread's state where thread-local storage begins, in one of these. */
+#define SLIP_MAX_SLOTS 2
+
+/* Words of a frame record that tell stacks apart. */
+#define SLIP_MAX_KEYS 2
+
+/* Part of the target's memory. */
+struct slip_range {
+	__u64 addr;
+	__u32 bytes;
+	/* From the thread state on, not from 0. */
+	__u32 of_thread;
+};
+
+/* What has to be known of a process to walk the stacks of its threads. */
+struct slip_target {
+	struct slip_range ranges[SLIP_MAX_RANGES];
+	/* Distance from the base of thread-local storage to where the thread state is kept; 0 for none. */
+	__s64 slots[SLIP_MAX_SLOTS];
+	/* Where the pointer to the innermost frame lies; with `has_threads`, from the thread state on. */
+	__u64 current;
+	/* Below `current`, one more pointer to follow, and then this far: CPython 3.11 and 3.12. */
+	__u32 indirect;
+	__u32 is_indirect;
+	__u32 has_threads;
+	/* Where a thread state holds pthread_self(). */
+	__u32 thread_id;
+	__u32 range_count;
+	__u32 frame_bytes;
+	/* In a frame record: the pointer to the caller's. */
+	__u32 previous;
+	__u32 keys[SLIP_MAX_KEYS];
+	/* The engine keeps the innermost frame in r14 and its instruction in r15. */
+	__u32 in_registers;
+	/* Given by the loader, in every event: a pid may be used again. */
+	__u32 id;
+	__u32 reserved;
+};
+
+enum slip_event_kind { SLIP_EVENT_STACK = 1, SLIP_EVENT_SAMPLE = 2 };
+
+/* The frame records of a stack, when it is seen for the first time, or again after a while. */
+struct slip_stack {
+	__u32 kind;
+	__u32 id;
+	__u64 key;
+	__u32 depth;
+	__u32 frame_bytes;
+	/* Addresses of the records, then the records themselves, SLIP_FRAME_STRIDE apart. */
+};
+
+#define SLIP_SAMPLE_TRUNCATED 1
+/* The target's memory could not be read: a part of it is not in memory. */
+#define SLIP_SAMPLE_FAILED 2
+/* The thread was in the kernel. */
+#define SLIP_SAMPLE_IN_KERNEL 4
+/* The thread has no state: it runs nothing of the interpreter's. */
+#define SLIP_SAMPLE_NO_STATE 8
+/* `instruction` is the innermost frame's. */
+#define SLIP_SAMPLE_HAS_INSTRUCTION 16
+
+/* One look at one thread. */
+struct slip_sample {
+	__u32 kind;
+	__u32 id;
+	/* CLOCK_MONOTONIC. */
+	__u64 time_ns;
+	__u32 tid;
+	__u32 flags;
+	/* Key of the stack; 0 if no frame runs. */
+	__u64 stack;
+	__u64 thread_state;
+	__u64 instruction;
+	__u32 depth;
+	__u32 anchor_bytes;
+	/* The ranges, one after the other. */
+};
+
+/* What went wrong, for all CPUs. */
+enum slip_counter {
+	/* Timer events in a target. */
+	SLIP_COUNT_EVENTS,
+	/* Samples and stacks for which the ring had no room. */
+	SLIP_COUNT_LOST,
+	/* The map of known stacks was full. */
+	SLIP_COUNT_FORGOTTEN,
+	SLIP_COUNTERS
+};
+
+#endif

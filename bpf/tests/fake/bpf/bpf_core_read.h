@@ -1,0 +1,2 @@
+/* Nothing is relocated on the host. */
+#define BPF_CORE_READ(pointer, field) ((pointer)->field)

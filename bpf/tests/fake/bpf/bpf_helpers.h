@@ -1,0 +1,38 @@
+/* The kernel's helpers, as far as our programs use them, for tests on the host. One CPU, one task. */
+#ifndef FAKE_BPF_HELPERS_H
+#define FAKE_BPF_HELPERS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#define SEC(name)
+#define __always_inline inline __attribute__((always_inline))
+#define __uint(name, value) int (*name)[value]
+#define __type(name, type) typeof(type) *name
+#define barrier_var(variable) (void) (variable)
+
+struct task_struct;
+
+/* What the tests set and look at. */
+extern struct task_struct *fake_task;
+extern uint32_t fake_pid, fake_tid;
+extern bool fake_ring_is_full;
+
+/* Memory of the target. */
+long fake_read(void *to, uint32_t bytes, uint64_t from);
+void *fake_lookup(const void *map, const void *key);
+long fake_update(const void *map, const void *key, const void *value);
+long fake_output(const void *event, uint64_t bytes, uint64_t flags);
+
+#define bpf_probe_read_user(to, bytes, from) fake_read(to, bytes, (uint64_t) (from))
+#define bpf_map_lookup_elem(map, key) fake_lookup(map, key)
+#define bpf_map_update_elem(map, key, value, flags) fake_update(map, key, value)
+#define bpf_ringbuf_output(ring, event, bytes, flags) fake_output(event, bytes, flags)
+#define bpf_get_current_task() ((uint64_t) fake_task)
+#define bpf_ktime_get_ns() 12345ull
+
+#define bpf_get_ns_current_pid_tgid(device, inode, ids, bytes) \
+	((void) (device), (void) (inode), (ids)->pid = fake_tid, (ids)->tgid = fake_pid, 0)
+
+#endif

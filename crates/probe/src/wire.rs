@@ -1,0 +1,169 @@
+//! What the programs in the kernel and we tell each other: `bpf/sample.h`.
+
+use slip_remote::{RemoteAddr, StackPlan};
+
+pub(crate) const MAX_FRAMES: usize = 128;
+pub(crate) const FRAME_STRIDE: usize = 96;
+const MAX_RANGES: usize = 6;
+const RANGE_BYTES: usize = 1_024;
+const ANCHOR_BYTES: usize = 3_072;
+const MAX_SLOTS: usize = 2;
+const MAX_KEYS: usize = 2;
+
+/// `struct slip_target`
+const TARGET_BYTES: usize = MAX_RANGES * 16 + MAX_SLOTS * 8 + 8 + 4 * 12;
+
+const EVENT_STACK: u32 = 1;
+const EVENT_SAMPLE: u32 = 2;
+const STACK_HEADER: usize = 24;
+const SAMPLE_HEADER: usize = 56;
+
+const TRUNCATED: u32 = 1;
+const FAILED: u32 = 2;
+const IN_KERNEL: u32 = 4;
+const NO_STATE: u32 = 8;
+const HAS_INSTRUCTION: u32 = 16;
+
+/// The frame records of one stack, the innermost first, as they lay in memory at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CopiedStack {
+    /// Of the target.
+    pub id: u32,
+    /// What looks at such a stack name it by.
+    pub key: u64,
+    /// Where the records lay.
+    pub addrs: Vec<RemoteAddr>,
+    /// The records, one after the other.
+    pub frames: Vec<u8>,
+}
+
+/// One look at one thread.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Look {
+    /// Of the target.
+    pub id: u32,
+    /// `CLOCK_MONOTONIC`
+    pub time_ns: u64,
+    /// As our pid namespace numbers it.
+    pub tid: u32,
+    /// The stack, which was told before; 0 if no frame runs.
+    pub key: u64,
+    /// Frames that were copied.
+    pub depth: u32,
+    /// There were more.
+    pub truncated: bool,
+    /// Some of the target's memory could not be read. There is no stack.
+    pub failed: bool,
+    /// The thread was in the kernel.
+    pub in_kernel: bool,
+    /// The thread has no thread state: it does not run code of the interpreter's.
+    pub is_foreign: bool,
+    /// The innermost frame's instruction, if the engine had it in a register.
+    pub instruction: Option<RemoteAddr>,
+    /// The thread state.
+    pub thread_state: RemoteAddr,
+    /// What the plan's ranges held.
+    pub anchor: Vec<u8>,
+}
+
+/// What the kernel tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A stack that was not known.
+    Stack(CopiedStack),
+    /// A look.
+    Look(Look),
+}
+
+/// What the kernel has to know of a target; `None` if it does not fit what it has room for.
+pub(crate) fn target(plan: &StackPlan, id: u32) -> Option<[u8; TARGET_BYTES]> {
+    let layout = &plan.frame;
+    let mut keys: Vec<usize> = layout.identity.iter().map(|range| range.start).collect();
+    keys.push(layout.instruction.start);
+    let threads = plan.threads.as_ref();
+    let slots = threads.map_or(&[][..], |threads| &threads.slots);
+    let word_in_frame = |at: usize| at.is_multiple_of(8) && at + 8 <= layout.len;
+    let fits = plan.ranges.len() <= MAX_RANGES
+        && plan.ranges.iter().all(|range| range.len <= RANGE_BYTES)
+        && plan.ranges.iter().map(|range| range.len).sum::<usize>() <= ANCHOR_BYTES - RANGE_BYTES
+        && slots.len() <= MAX_SLOTS
+        && keys.len() <= MAX_KEYS
+        && (16..=FRAME_STRIDE).contains(&layout.len)
+        && keys.iter().all(|at| word_in_frame(*at))
+        && word_in_frame(layout.previous);
+    if !fits {
+        return None;
+    }
+    keys.resize(MAX_KEYS, keys[0]);
+    let mut bytes = Vec::with_capacity(TARGET_BYTES);
+    let mut u64s = |words: &[u64]| words.iter().for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
+    for at in 0..MAX_RANGES {
+        let range = plan.ranges.get(at);
+        let len = range.map_or(0, |range| range.len as u64 | u64::from(range.of_thread) << 32);
+        u64s(&[range.map_or(0, |range| range.addr.0), len]);
+    }
+    for at in 0..MAX_SLOTS {
+        u64s(&[slots.get(at).map_or(0, |slot| slot.cast_unsigned())]);
+    }
+    u64s(&[plan.current.0]);
+    let u32s = [
+        plan.indirect.unwrap_or(0),
+        usize::from(plan.indirect.is_some()),
+        usize::from(threads.is_some()),
+        threads.map_or(0, |threads| threads.thread_id),
+        plan.ranges.len(),
+        layout.len,
+        layout.previous,
+        keys[0],
+        keys[1],
+        usize::from(plan.in_registers),
+        id as usize,
+        0,
+    ];
+    for word in u32s {
+        bytes.extend_from_slice(&u32::try_from(word).ok()?.to_le_bytes());
+    }
+    bytes.try_into().ok()
+}
+
+/// Takes an event apart; `None` if it is none of ours.
+pub(crate) fn parse(bytes: &[u8]) -> Option<Event> {
+    let u32_at = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
+    let u64_at = |at: usize| Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
+    match u32_at(0)? {
+        EVENT_STACK => {
+            let depth = usize::try_from(u32_at(16)?).ok().filter(|depth| *depth <= MAX_FRAMES)?;
+            let len = usize::try_from(u32_at(20)?).ok().filter(|len| *len <= FRAME_STRIDE)?;
+            let addrs = (0..depth).map(|at| u64_at(STACK_HEADER + 8 * at).map(RemoteAddr));
+            let records = bytes.get(STACK_HEADER + 8 * MAX_FRAMES..)?;
+            let records = records.get(..depth * FRAME_STRIDE)?.chunks_exact(FRAME_STRIDE);
+            Some(Event::Stack(CopiedStack {
+                id: u32_at(4)?,
+                key: u64_at(8)?,
+                addrs: addrs.collect::<Option<_>>()?,
+                frames: records.flat_map(|record| &record[..len]).copied().collect(),
+            }))
+        }
+        EVENT_SAMPLE => {
+            let flags = u32_at(20)?;
+            let has = |flag: u32| flags & flag != 0;
+            let instruction = RemoteAddr(u64_at(40)?);
+            let anchor_bytes = usize::try_from(u32_at(52)?).ok()?;
+            Some(Event::Look(Look {
+                id: u32_at(4)?,
+                time_ns: u64_at(8)?,
+                tid: u32_at(16)?,
+                key: u64_at(24)?,
+                depth: u32_at(48)?,
+                truncated: has(TRUNCATED),
+                failed: has(FAILED),
+                in_kernel: has(IN_KERNEL),
+                is_foreign: has(NO_STATE),
+                instruction: has(HAS_INSTRUCTION).then_some(instruction),
+                thread_state: RemoteAddr(u64_at(32)?),
+                anchor: bytes.get(SAMPLE_HEADER..)?.get(..anchor_bytes)?.to_vec(),
+            }))
+        }
+        _ => None,
+    }
+}

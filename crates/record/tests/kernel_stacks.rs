@@ -1,0 +1,238 @@
+//! Stacks that are copied in the kernel while the target runs: none is impossible, none is missing.
+
+#![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, Instant};
+
+use slip_model::{Interner, Outcome, StackId};
+use slip_probe::{Clock, CopiedStack, Counters, Event, Look, ProbeError};
+use slip_remote::{Copied, LiveProcess, StackPlan};
+use slip_testkit::{Launch, skip};
+
+/// Time between two looks at a CPU.
+const INTERVAL_NS: u64 = 200_000;
+
+/// Looks at a target, and longest wait for them. The machine may be busy with other tests.
+const LOOKS: usize = 1_000;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long ago the kernel may have looked at most, when its events are taken.
+const PERIOD: Duration = Duration::from_millis(10);
+
+/// A clock, or `None` where the kernel lets nobody have one.
+fn start_clock() -> Option<Clock> {
+    match Clock::start(INTERVAL_NS) {
+        Ok(clock) => Some(clock),
+        Err(error @ (ProbeError::Denied(_) | ProbeError::NoTypes)) => {
+            skip("stacks copied in the kernel", &error.to_string());
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// What was seen of one target.
+#[derive(Debug, Default)]
+struct Seen {
+    looks: usize,
+    /// Memory could not be read, the thread has no state, or the stack was never told.
+    failed: usize,
+    /// Stacks without a name.
+    torn: usize,
+    /// How often each stack was seen.
+    stacks: BTreeMap<Vec<String>, usize>,
+    counters: Counters,
+}
+
+/// Watches process `pid` and has `name` name each stack, until there are enough.
+fn watch(
+    clock: &mut Clock,
+    pid: u32,
+    plan: &StackPlan,
+    mut name: impl FnMut(&Copied<'_>, bool) -> Option<Vec<String>>,
+) -> Seen {
+    let mut seen = Seen::default();
+    let mut known: HashMap<u64, CopiedStack> = HashMap::new();
+    let before = clock.counters();
+    clock.watch(pid, 1, plan).unwrap();
+    let begin = Instant::now();
+    while seen.looks < LOOKS {
+        assert!(begin.elapsed() < PATIENCE, "{seen:?}");
+        let mut is_first = true;
+        for event in clock.take(PERIOD).unwrap() {
+            let look = match event {
+                Event::Stack(stack) => {
+                    known.insert(stack.key, stack);
+                    continue;
+                }
+                Event::Look(look) => look,
+            };
+            assert_eq!(look.id, 1);
+            seen.looks += 1;
+            let Some(copied) = copied(&look, &known) else {
+                seen.failed += 1;
+                continue;
+            };
+            match name(&copied, is_first) {
+                Some(stack) => *seen.stacks.entry(stack).or_default() += 1,
+                None => seen.torn += 1,
+            }
+            is_first = false;
+        }
+    }
+    clock.forget(pid);
+    let after = clock.counters();
+    seen.counters = Counters {
+        events: after.events - before.events,
+        lost: after.lost - before.lost,
+        ..Counters::default()
+    };
+    seen
+}
+
+fn copied<'a>(look: &'a Look, known: &'a HashMap<u64, CopiedStack>) -> Option<Copied<'a>> {
+    if look.failed || look.is_foreign {
+        return None;
+    }
+    let (addrs, frames): (&[_], &[_]) = match look.key {
+        0 => (&[], &[]),
+        key => known.get(&key).map(|stack| (&stack.addrs[..], &stack.frames[..]))?,
+    };
+    Some(Copied {
+        thread_state: look.thread_state,
+        addrs,
+        frames,
+        truncated: look.truncated,
+        instruction: look.instruction,
+        anchor: &look.anchor,
+    })
+}
+
+/// Names and lines, innermost first.
+fn frames(interner: &Interner, stack: StackId) -> Vec<String> {
+    let frames = interner.frames_of(stack).map(|id| interner.frame_at(id));
+    frames.map(|frame| format!("{}:{}", interner.text(frame.name), frame.line)).collect()
+}
+
+/// The line of `program` that holds `text`.
+fn line_of(program: &str, text: &str) -> usize {
+    let path = slip_testkit::fixtures().join("programs").join(program);
+    let source = std::fs::read_to_string(path).unwrap();
+    1 + source.lines().position(|line| line.contains(text)).unwrap()
+}
+
+/// A frame that waits for the call at this text.
+fn at(program: &str, name: &str, text: &str) -> String {
+    format!("{name}:{}", line_of(program, text))
+}
+
+#[test]
+fn python_stacks_are_those_of_one_moment() {
+    const PROGRAM: &str = "python/flutter.py";
+    let Some(mut clock) = start_clock() else { return };
+    let outer = [at(PROGRAM, "main", "path_a()  #"), at(PROGRAM, "main", "path_b()  #")];
+    let module = at(PROGRAM, "<module>", "main(globals()");
+    let calls = [
+        at(PROGRAM, "plain_a", "return leaf_a()  # calls"),
+        at(PROGRAM, "plain_b", "return leaf_b()  # calls"),
+    ];
+    for python in slip_testkit::pythons().into_iter().filter(|python| python.version >= (3, 11)) {
+        let mut child = Launch::script(&python, PROGRAM).arg("plain").start().unwrap();
+        child.wait_ready().unwrap();
+        let process = LiveProcess::open(child.pid()).unwrap();
+        let mut reader = slip_cpython::Interpreter::attach(&process).unwrap();
+        let plan = reader.plan(&process).unwrap().unwrap();
+        let mut interner = Interner::new();
+        let seen = watch(&mut clock, child.pid(), &plan, |copied, is_first| {
+            if is_first {
+                reader.begin_copied(&process).unwrap();
+            }
+            let reading = reader.name_copied(&process, &mut interner, copied).unwrap().unwrap();
+            (reading.outcome == Outcome::Clean).then(|| frames(&interner, reading.stack))
+        });
+        let about = format!("{}: {seen:#?}", python.label);
+        assert_eq!((seen.failed, seen.torn, seen.counters.lost), (0, 0, 0), "{about}");
+        for stack in seen.stacks.keys() {
+            // From the outermost frame on; main is at one of its own lines where it is innermost.
+            let [inner @ .., main, outermost] = &stack[..] else { panic!("{stack:?} of {about}") };
+            assert_eq!(outermost, &module, "{about}");
+            let path = outer.iter().position(|line| line == main);
+            let is_possible = match (inner, path) {
+                ([], _) => main.starts_with("main:"),
+                ([function], Some(path)) => function.starts_with(["plain_a:", "plain_b:"][path]),
+                ([leaf, function], Some(path)) => {
+                    leaf.starts_with(["leaf_a:", "leaf_b:"][path]) && *function == calls[path]
+                }
+                _ => false,
+            };
+            assert!(is_possible, "{stack:?} of {about}");
+        }
+        assert!(seen.stacks.len() >= 5, "{about}");
+    }
+}
+
+#[test]
+fn php_stacks_are_those_of_one_moment() {
+    const PROGRAM: &str = "php/bench_flutter.php";
+    let Some(mut clock) = start_clock() else { return };
+    // Of each function, who calls it and at which line.
+    let callers: BTreeMap<&str, Vec<String>> = [
+        ("a1", "run", "        a1();"),
+        ("a2", "a1", "return a2()"),
+        ("a3", "a2", "return a3()"),
+        ("leaf", "a3", "leaf(20 "),
+        ("b1", "run", "b1($object);"),
+        ("b2", "b1", "return b2($b)"),
+        ("B::b3", "b2", "$b->b3()"),
+        ("B::b4", "B::b3", "self::b4($n)"),
+        ("leaf", "B::b4", "leaf($n "),
+        ("hrtime", "run", "$t1 = hrtime"),
+        ("hrtime", "run", "$t2 = hrtime"),
+        ("hrtime", "run", "$t0 = hrtime"),
+        ("hrtime", "{main}", "run(hrtime(true)"),
+        ("run", "{main}", "run(hrtime(true)"),
+    ]
+    .into_iter()
+    .fold(BTreeMap::new(), |mut callers: BTreeMap<&str, Vec<String>>, (callee, caller, text)| {
+        callers.entry(callee).or_default().push(at(PROGRAM, caller, text));
+        callers
+    });
+    for php in slip_testkit::phps() {
+        let mut child = Launch::script(&php, PROGRAM).arg("60").arg("1").start().unwrap();
+        child.wait_ready().unwrap();
+        let process = LiveProcess::open(child.pid()).unwrap();
+        let mut code = slip_zend::CodeCache::default();
+        let mut engine = slip_zend::Engine::attach(&process, &mut code).unwrap();
+        let mut interner = Interner::new();
+        let mut live_lines = 0;
+        child.send("go").unwrap();
+        let seen = watch(&mut clock, child.pid(), &engine.plan(), |copied, _| {
+            let mut reading = slip_zend::PhpReading::default();
+            let options = slip_zend::SampleOptions::default();
+            // Not later than that.
+            let at = Instant::now() - PERIOD;
+            engine
+                .name_copied(&process, &mut interner, &mut code, &options, (copied, at), &mut reading)
+                .unwrap();
+            live_lines += usize::from(copied.instruction.is_some());
+            (reading.stack.outcome == Outcome::Clean).then(|| frames(&interner, reading.stack.stack))
+        });
+        let about = format!("{}: {live_lines} live lines, {seen:#?}", php.label);
+        assert_eq!((seen.failed, seen.counters.lost), (0, 0), "{about}");
+        assert_eq!(seen.torn, 0, "{about}");
+        assert!(live_lines * 2 > seen.looks, "{about}");
+        for stack in seen.stacks.keys() {
+            for pair in stack.windows(2) {
+                let callee = pair[0].rsplit_once(':').unwrap().0;
+                let callers = callers.get(callee).map_or(&[][..], |callers| &callers[..]);
+                assert!(callers.contains(&pair[1]), "{pair:?} in {stack:?} of {about}");
+            }
+            assert!(
+                stack.last().is_none_or(|outermost| outermost.starts_with("{main}:")),
+                "{stack:?} of {about}"
+            );
+        }
+        assert!(seen.stacks.len() >= 8, "{about}");
+    }
+}

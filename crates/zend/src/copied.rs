@@ -1,0 +1,93 @@
+//! Stacks that were copied in the process's own context, where it stands still: how to copy them, and what they are.
+
+use std::time::Instant;
+
+use slip_model::{Interner, Outcome};
+use slip_remote::{Copied, Memory, PlanRange, ReadError, StackPlan};
+
+use crate::code::CodeCache;
+use crate::process::{Engine, Moment, PhpReading, SampleOptions};
+
+impl Engine {
+    /// How its stack is copied. Changes when request memory is found, or found elsewhere.
+    pub fn plan(&self) -> StackPlan {
+        let mut ranges = Vec::new();
+        let places = &self.anchor.places;
+        places.ranges(&mut ranges);
+        let table = &self.offsets.executor_globals;
+        StackPlan {
+            ranges: ranges
+                .into_iter()
+                .map(|range| PlanRange { addr: range.addr, len: range.len, of_thread: false })
+                .collect(),
+            threads: None,
+            current: places.executor_globals.offset(table.current_execute_data as u64),
+            indirect: None,
+            frame: self.layout.clone(),
+            in_registers: true,
+        }
+    }
+
+    /// Names a stack that was copied by the current plan, `at` that moment.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Engine::sample`].
+    pub fn name_copied<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        interner: &mut Interner,
+        code: &mut CodeCache,
+        options: &SampleOptions,
+        (copied, at): (&Copied<'_>, Instant),
+        out: &mut PhpReading,
+    ) -> Result<(), ReadError> {
+        self.swap_buffers(&mut code.buffers);
+        let result = self
+            .name(memory, interner, code, (copied, at))
+            .and_then(|moment| self.complete(memory, interner, code, options, moment, out));
+        self.swap_buffers(&mut code.buffers);
+        result
+    }
+
+    fn name<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        interner: &mut Interner,
+        code: &mut CodeCache,
+        (copied, at): (&Copied<'_>, Instant),
+    ) -> Result<Moment, ReadError> {
+        let places = &self.anchor.places;
+        let bytes = places.bytes(copied.anchor);
+        let (globals, head) = (places.globals(&bytes), places.head(&bytes));
+        let mut frames = copied.frames.to_vec();
+        // The register first: what is stored is the last instruction that could throw or call.
+        let stored = frames.get(self.layout.instruction.clone()).map(<[u8]>::to_vec);
+        let tries = [copied.instruction, None];
+        for instruction in &tries[usize::from(copied.instruction.is_none())..] {
+            let opline = match (instruction, &stored) {
+                (Some(instruction), _) => instruction.0.to_le_bytes().to_vec(),
+                (None, Some(stored)) => stored.clone(),
+                (None, None) => Vec::new(),
+            };
+            if let Some(place) = frames.get_mut(self.layout.instruction.clone()) {
+                place.copy_from_slice(&opline);
+            }
+            let chain = copied.addrs.iter().copied().zip(frames.chunks(self.layout.len));
+            let Some(truncated) = self.frames.collect(memory, chain)? else { continue };
+            let truncated = truncated || copied.truncated;
+            let moment = (&globals, head.limit, None);
+            if let Some(stack) = self.name_frames(memory, interner, code, moment, truncated)? {
+                let running = !self.frames.buffers.addrs.is_empty();
+                return Ok(Moment { outcome: Outcome::Clean, globals: Some(globals), running, stack, at });
+            }
+        }
+        Ok(Moment {
+            outcome: Outcome::Torn,
+            globals: Some(globals),
+            running: true,
+            stack: Default::default(),
+            at,
+        })
+    }
+}
