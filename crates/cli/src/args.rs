@@ -79,6 +79,9 @@ pub(crate) struct RecordOptions {
     /// Which moments count
     #[arg(short, long, value_enum, default_value_t = ModeName::Wall)]
     pub(crate) mode: ModeName,
+    /// Who takes the samples
+    #[arg(long, value_enum, default_value_t = SamplerName::Outside)]
+    pub(crate) sampler: SamplerName,
     /// The file to write; by default slip-DATE-TIME.slip, in UTC
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
@@ -148,6 +151,14 @@ pub(crate) enum ModeName {
     Cpu,
     /// Moments in which the thread holds the global interpreter lock
     Gil,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SamplerName {
+    /// We read the target's memory while it runs; a stack that moves meanwhile is dropped
+    Outside,
+    /// The kernel copies the stack of the thread that runs, which stands still: only with `--mode cpu`
+    Kernel,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

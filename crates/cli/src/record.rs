@@ -11,12 +11,12 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use slip_model::{Language, Mode, Process, RecordingInfo, Totals};
 use slip_record::file::{FileError, Writer, load};
 use slip_record::{
-    Ending, Launched, OutsideOptions, OutsideSampler, Progress, Sampler, Session, SessionError,
-    SessionOptions, Target, TargetIssue, TargetSet, launch, unix_ns,
+    Ending, KernelSampler, Launched, OutsideOptions, OutsideSampler, ProbeError, Progress, Sampler, Session,
+    SessionError, SessionOptions, Target, TargetIssue, TargetSet, launch, unix_ns,
 };
 use slip_report::{Format, Options as ReportOptions, utc};
 
-use crate::args::{ModeName, RecordOptions, TargetOptions};
+use crate::args::{ModeName, RecordOptions, SamplerName, TargetOptions};
 use crate::failure::{self, Failure, of_issue};
 
 /// Most processes that are named because they could not be sampled.
@@ -79,9 +79,9 @@ pub(crate) fn run(options: &RecordOptions) -> Result<(), Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     listen(&stop)?;
     let mode = Mode::from(options.mode);
-    let mut sampler =
-        OutsideSampler::new(OutsideOptions { mode, keep_query: options.keep_query, pause: options.pause });
     let interval_ns = 1_000_000_000 / u64::from(options.rate);
+    let mut sampler = sampler(options, interval_ns)?;
+    let sampler = sampler.as_mut();
     let mut info = RecordingInfo {
         tool: format!("slip {}", env!("CARGO_PKG_VERSION")),
         started_unix_ns: unix_ns(),
@@ -112,12 +112,12 @@ pub(crate) fn run(options: &RecordOptions) -> Result<(), Failure> {
             }
         };
         let (target, _) = target_of(&options.target, launched.as_ref().map(Launched::pid))?;
-        session = Session::new(session_options, TargetSet::find(target)?, &mut sampler);
+        session = Session::new(session_options, TargetSet::find(target)?, sampler);
         session.prepare()?;
     } else {
         launched = None;
         let (target, text) = target_of(&options.target, None)?;
-        session = Session::new(session_options, TargetSet::find(target)?, &mut sampler);
+        session = Session::new(session_options, TargetSet::find(target)?, sampler);
         // A target that cannot be sampled must not cost the file that is to be overwritten.
         session.prepare()?;
         let is_php = |known: &Process| known.language == Language::Php;
@@ -165,6 +165,30 @@ pub(crate) fn run(options: &RecordOptions) -> Result<(), Failure> {
                 eprintln!("note: the command ended with status {code}");
             }
             Ok(())
+        }
+    }
+}
+
+/// The sampler that was asked for.
+fn sampler(options: &RecordOptions, interval_ns: u64) -> Result<Box<dyn Sampler>, Failure> {
+    let mode = Mode::from(options.mode);
+    let how = OutsideOptions { mode, keep_query: options.keep_query, pause: options.pause };
+    if options.sampler == SamplerName::Outside {
+        return Ok(Box::new(OutsideSampler::new(how)));
+    }
+    if mode != Mode::Cpu || options.pause {
+        return Err(Failure::new(failure::USAGE, "the kernel samples threads that run, and stops none")
+            .hint("`--sampler kernel` goes with `--mode cpu` and without `--pause`"));
+    }
+    match KernelSampler::start(how, interval_ns) {
+        Ok(sampler) => Ok(Box::new(sampler)),
+        Err(error) => {
+            let status = match error {
+                ProbeError::Denied(_) => failure::PERMISSION,
+                _ => failure::UNSUPPORTED,
+            };
+            Err(Failure::new(status, error.to_string())
+                .hint("as root it may be allowed; `--sampler outside` needs nothing of the kernel"))
         }
     }
 }

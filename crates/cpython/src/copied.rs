@@ -36,14 +36,32 @@ impl Interpreter {
             CurrentFrame::Direct(at) => (at, None),
             CurrentFrame::CFrame { cframe, current_frame } => (cframe, Some(current_frame)),
         };
+        let mut ranges = vec![PlanRange { addr: RemoteAddr::NULL, len: thread.len(), of_thread: true }];
+        if let Some((addr, len)) = self.shared_gil() {
+            ranges.push(PlanRange { addr, len, of_thread: false });
+        }
         Ok(Some(StackPlan {
-            ranges: vec![PlanRange { addr: RemoteAddr::NULL, len: thread.len(), of_thread: true }],
+            ranges,
             threads: Some(ThreadPlan { slots, thread_id: thread.thread_id }),
             current: RemoteAddr(current as u64),
             indirect,
             frame: frames::layout(&self.offsets.frame),
             in_registers: false,
         }))
+    }
+
+    /// The state of the lock, if all interpreters share one: whose each of several was cannot be told from a copy of one.
+    fn shared_gil(&self) -> Option<(RemoteAddr, usize)> {
+        let gil = self.states.first()?.gil;
+        let is_shared = !gil.is_null() && self.states.iter().all(|state| state.gil == gil);
+        let (from, len) = self.offsets.gil.window();
+        is_shared.then(|| (gil.offset(from as u64), len))
+    }
+
+    /// Who held the lock when this was copied.
+    fn holder_at(&self, anchor: &[u8]) -> Option<RemoteAddr> {
+        let bytes = anchor.get(self.offsets.thread.len()..)?;
+        (bytes.len() == self.offsets.gil.window().1).then(|| self.offsets.gil.holder(bytes))
     }
 
     /// Where threads keep the address of their state: the places where most of them do.
@@ -107,6 +125,7 @@ impl Interpreter {
         self.chain.truncated = copied.truncated;
         let mut states = std::mem::take(&mut self.states);
         states[state].threads[thread].note_links(&self.offsets, copied.anchor);
+        states[state].holder = self.holder_at(copied.anchor);
         let mut out = Vec::new();
         let mut round = self.round(memory, interner, &mut out);
         let result = self.emit(&mut round, &mut states[state], thread, Outcome::Clean);

@@ -6,7 +6,7 @@ use std::time::Instant;
 use slip_model::{Gil, Interner, Outcome, StackId, StackReading};
 use slip_remote::{Chain, Memory, Range, ReadError, RemoteAddr, Symbols};
 
-use crate::bytes::{addr_at, u32_at, u64_at};
+use crate::bytes::{addr_at, u64_at};
 use crate::code::{CONFIRMED_NS, CodeCache};
 use crate::detect::find;
 use crate::dicts::read_addr;
@@ -47,9 +47,9 @@ pub(crate) struct State {
     pub(crate) addr: RemoteAddr,
     pub(crate) fields: Fields,
     /// `struct _gil_runtime_state`; null as long as it has none.
-    gil: RemoteAddr,
+    pub(crate) gil: RemoteAddr,
     /// The thread that holds the lock; null if none does, `None` if that could not be read.
-    holder: Option<RemoteAddr>,
+    pub(crate) holder: Option<RemoteAddr>,
     pub(crate) threads: Vec<Thread>,
     names: NameBook,
 }
@@ -218,8 +218,7 @@ impl Interpreter {
         let offsets = &self.offsets;
         let (from, to) = offsets.interpreter.window();
         let gil = &offsets.gil;
-        let gil_from = gil.last_holder.min(gil.locked);
-        let gil_len = gil.last_holder.max(gil.locked) + 8 - gil_from;
+        let (gil_from, gil_len) = gil.window();
         self.ranges.clear();
         self.ranges.push(Range::new(self.runtime.offset(offsets.interpreters_head as u64), 8));
         for state in &mut self.states {
@@ -255,10 +254,7 @@ impl Interpreter {
             at += to - from;
             state.holder = None;
             if !state.gil.is_null() {
-                let bytes = &self.bytes[at..at + gil_len];
-                let holder = addr_at(bytes, gil.last_holder - gil_from);
-                let locked = u32_at(bytes, gil.locked - gil_from) == 1;
-                state.holder = Some(if locked { holder } else { RemoteAddr::NULL });
+                state.holder = Some(gil.holder(&self.bytes[at..at + gil_len]));
                 at += gil_len;
             }
             expected = state.fields.next;

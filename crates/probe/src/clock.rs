@@ -94,6 +94,7 @@ pub struct Clock {
     inbox: Rc<RefCell<Vec<Event>>>,
     _links: Vec<Link>,
     targets: MapHandle,
+    known: MapHandle,
     counters: MapHandle,
     _object: Object,
 }
@@ -152,7 +153,8 @@ impl Clock {
             let found = found.ok_or_else(|| ProbeError::Load(format!("it has no map {name}")))?;
             MapHandle::try_from(&found).map_err(|error| other(&error))
         };
-        let (targets, counters, events) = (map("targets")?, map("counters")?, map("events")?);
+        let (targets, known, counters, events) =
+            (map("targets")?, map("known")?, map("counters")?, map("events")?);
         let inbox = Rc::new(RefCell::new(Vec::new()));
         let mut builder = RingBufferBuilder::new();
         let receiver = Rc::clone(&inbox);
@@ -172,7 +174,7 @@ impl Clock {
             // The link closes it.
             let _ = clock.into_raw_fd();
         }
-        Ok(Self { ring, inbox, _links: links, targets, counters, _object: object })
+        Ok(Self { ring, inbox, _links: links, targets, known, counters, _object: object })
     }
 
     /// Has process `pid`, as our pid namespace numbers it, looked at from now on. Events name it `id`.
@@ -189,6 +191,14 @@ impl Clock {
     pub fn forget(&self, pid: u32) {
         // It may never have been watched.
         let _ = self.targets.delete(&pid.to_le_bytes());
+    }
+
+    /// Has these stacks told again when they are seen again.
+    pub fn forget_stacks(&self, keys: impl Iterator<Item = u64>) {
+        for key in keys {
+            // The kernel may have forgotten it by itself.
+            let _ = self.known.delete(&key.to_le_bytes());
+        }
     }
 
     /// Waits for a new stack, at most for so long, and takes what has come, in the order of each CPU.

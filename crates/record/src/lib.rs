@@ -1,10 +1,11 @@
 //! The sampling loop and the recording file.
 //!
-//! Owns targets that come and go, the schedule, the sampler that reads from outside, and the `.slip` file. Never knows
+//! Owns targets that come and go, the schedule, the samplers, and the `.slip` file. Never knows
 //! an output format and never prints.
 
 pub mod file;
 mod heap;
+mod kernel;
 mod launch;
 mod left_out;
 mod outside;
@@ -15,12 +16,14 @@ mod sink;
 mod target;
 
 pub use heap::use_huge_pages;
+pub use kernel::KernelSampler;
 pub use launch::{Launched, launch};
 pub use outside::{Options as OutsideOptions, OutsideSampler};
 pub use sampler::{Sampler, TargetIssue};
 pub use schedule::unix_ns;
 pub use session::{Ending, Progress, Session, SessionError, SessionOptions};
 pub use sink::Sink;
+pub use slip_probe::ProbeError;
 pub use target::{Target, TargetError, TargetSet};
 
 /// The interpreters that can be read, for people.

@@ -1,6 +1,6 @@
 //! The sampler that reads from outside: no privilege in the kernel, nothing written, nothing stopped.
 
-mod process;
+pub(crate) mod process;
 mod title;
 
 use std::time::{Duration, Instant};

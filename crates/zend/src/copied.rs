@@ -6,6 +6,7 @@ use slip_model::{Interner, Outcome};
 use slip_remote::{Copied, Memory, PlanRange, ReadError, StackPlan};
 
 use crate::code::CodeCache;
+use crate::frames::Stack;
 use crate::process::{Engine, Moment, PhpReading, SampleOptions};
 
 impl Engine {
@@ -79,15 +80,23 @@ impl Engine {
             let moment = (&globals, head.limit, None);
             if let Some(stack) = self.name_frames(memory, interner, code, moment, truncated)? {
                 let running = !self.frames.buffers.addrs.is_empty();
-                return Ok(Moment { outcome: Outcome::Clean, globals: Some(globals), running, stack, at });
+                return Ok(Moment {
+                    outcome: Outcome::Clean,
+                    globals: Some(globals),
+                    running,
+                    stack,
+                    at,
+                    of_one_moment: true,
+                });
             }
         }
         Ok(Moment {
             outcome: Outcome::Torn,
             globals: Some(globals),
             running: true,
-            stack: Default::default(),
+            stack: Stack::default(),
             at,
+            of_one_moment: true,
         })
     }
 }

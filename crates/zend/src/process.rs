@@ -122,6 +122,8 @@ pub(crate) struct Moment {
     pub(crate) stack: Stack,
     /// When copying began.
     pub(crate) at: Instant,
+    /// All of it was copied at once, which may be some time ago.
+    pub(crate) of_one_moment: bool,
 }
 
 /// The engine's globals, which say where the innermost frame is.
@@ -313,7 +315,7 @@ impl Engine {
     ) -> Result<(), ReadError> {
         *out = PhpReading::default();
         out.stack.thread_key = self.anchor.places.executor_globals.0;
-        let Moment { outcome, globals, running, stack, at } = moment;
+        let Moment { outcome, globals, running, stack, at, of_one_moment } = moment;
         out.phase = if outcome == Outcome::Torn || running { Phase::Code } else { Phase::Engine };
         out.stack.stack = stack.id;
         out.stack.truncated = stack.truncated;
@@ -335,10 +337,13 @@ impl Engine {
             {
                 // What was read after the frames, names or facts, may belong to the next request.
                 self.tracker.take_back();
-                out.stack.outcome = Outcome::Torn;
-                out.stack.stack = StackId::default();
-                out.stack.truncated = false;
                 out.request = None;
+                // Names that were read for a stack of one moment have been held against its request already.
+                if !of_one_moment || proof.value.is_none() {
+                    out.stack.outcome = Outcome::Torn;
+                    out.stack.stack = StackId::default();
+                    out.stack.truncated = false;
+                }
             } else if is_new {
                 self.known_in = key;
             }
@@ -389,7 +394,14 @@ impl Engine {
                         let moment = (&globals, head.limit, Some(at));
                         if let Some(stack) = self.name_frames(memory, interner, code, moment, truncated)? {
                             let running = !self.frames.buffers.addrs.is_empty();
-                            return Ok(Moment { outcome, globals: Some(globals), running, stack, at });
+                            return Ok(Moment {
+                                outcome,
+                                globals: Some(globals),
+                                running,
+                                stack,
+                                at,
+                                of_one_moment: false,
+                            });
                         }
                     }
                     (Found::Chain, _) => {}
@@ -416,8 +428,14 @@ impl Engine {
         let places = &self.anchor.places;
         let bytes = places.bytes(&self.chain.anchor);
         let (globals, head) = (places.globals(&bytes), places.head(&bytes));
-        let mut copied =
-            Moment { outcome, globals: Some(globals), running: true, stack: Stack::default(), at };
+        let mut copied = Moment {
+            outcome,
+            globals: Some(globals),
+            running: true,
+            stack: Stack::default(),
+            at,
+            of_one_moment: false,
+        };
         if outcome != Outcome::Torn && places.is_of_one_request(&bytes, &globals) {
             let frames = self.chain.bytes.chunks(self.layout.len);
             let collected = self.frames.collect(memory, self.chain.addrs.iter().copied().zip(frames))?;

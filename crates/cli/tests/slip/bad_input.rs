@@ -25,6 +25,9 @@ fn wrong_use() {
     fails(&["record", "--pid", "1", "--duration", "0"], 2, "more than 0");
     fails(&["record", "--pid", "1", "--mode", "fast"], 2, "possible values: wall, cpu, gil");
     fails(&["record"], 2, "no target");
+    fails(&["record", "--pid", "1", "--sampler", "kernel"], 2, "goes with `--mode cpu`");
+    let paused = ["record", "--pid", "1", "--sampler", "kernel", "--mode", "cpu", "--pause"];
+    fails(&paused, 2, "without `--pause`");
     fails(&["record", "--fpm", "www", "--children"], 2, "`--children` goes with");
     fails(&["frobnicate"], 2, "frobnicate");
 }

@@ -28,6 +28,15 @@ pub(crate) fn run(arguments: &[&str]) -> Ran {
     Command::new(slip()).args(arguments).stdin(Stdio::null()).output().unwrap().into()
 }
 
+/// Whether the kernel lets nobody sample in it, as in most containers; says so.
+pub(crate) fn kernel_refuses(ran: &Ran) -> bool {
+    let refuses = [4, 5].contains(&ran.code) && ran.stderr.contains("`--sampler outside`");
+    if refuses {
+        slip_testkit::skip("the kernel's sampler", ran.stderr.trim());
+    }
+    refuses
+}
+
 /// Waits until `found` has something.
 #[track_caller]
 pub(crate) fn wait_for<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
@@ -65,6 +74,11 @@ impl Recorder {
     pub(crate) fn interrupt(&self) {
         let pid = self.id().to_string();
         assert!(Command::new("kill").args(["-s", "INT", &pid]).status().unwrap().success());
+    }
+
+    /// Whether it has ended.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.0.as_mut().is_none_or(|child| child.try_wait().unwrap().is_some())
     }
 
     /// Waits until it ends by itself.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use slip_testkit::fpm::{Build, Fpm, Pool, builds};
 
-use crate::harness::{Recorder, run, wait_for};
+use crate::harness::{Recorder, kernel_refuses, run, wait_for};
 
 const WORKERS: usize = 3;
 
@@ -182,4 +182,49 @@ fn a_pool_has_no_global_interpreter_lock() {
                    hint: `--mode cpu` counts the moments in which a worker runs\n";
     assert_eq!((ran.code, ran.stderr.as_str()), (2, message));
     assert!(!file.exists());
+}
+
+#[test]
+fn the_kernel_samples_the_requests_of_a_pool() {
+    // PHP 8.2 notes when a request has begun once the script uses `$_SERVER`, and nothing else tells requests apart there.
+    let text = "<?php
+$method = $_SERVER['REQUEST_METHOD'];
+function burn(int $until): int {
+    for ($n = 0; hrtime(true) < $until; $n++);
+    return $n;
+}
+echo burn(hrtime(true) + 200_000_000) > 0 ? 'done' : '';
+";
+    for build in builds() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.slip");
+        let fpm = Fpm::start(&build, &[("burn.php", text)]);
+        let arguments = ["--fpm", &fpm.pool, "--sampler", "kernel", "--mode", "cpu", "--rate", "499"];
+        let mut recorder = Recorder::start(&file, &arguments);
+        wait_for("the begin of the recording", || {
+            // It ends at once where the kernel refuses.
+            file.exists().then_some(()).or_else(|| recorder.has_ended().then_some(()))
+        });
+        for _ in 0..5 {
+            assert_eq!(fpm.fetch("burn.php", "/burn?secret=1"), "done");
+        }
+        recorder.interrupt();
+        let ran = recorder.ends();
+        if kernel_refuses(&ran) {
+            return;
+        }
+        let what = build.label();
+        assert_eq!(ran.code, 130, "{what}: {}", ran.stderr);
+        let report = run(&["report", file.to_str().unwrap(), "--format", "json"]).json();
+        let quality = &report["quality"];
+        let number = |key: &str| quality[key].as_u64().unwrap_or_else(|| panic!("{key} in {quality}"));
+        assert_eq!(number("samples_failed"), 0, "{what}: {quality}");
+        // Without opcache functions go with their request, and may have gone before their names are read.
+        assert!(number("samples_torn") * 10 < number("samples"), "{what}: {quality}");
+        let functions = report["functions"]["by_own"].as_array().unwrap();
+        let burn = functions.iter().find(|function| function["name"] == "burn");
+        assert!(burn.is_some_and(|burn| burn["total_ns"].as_u64() > Some(0)), "{what}: {functions:?}");
+        let routes = report["requests"]["routes"].as_array().unwrap();
+        assert!(routes.iter().any(|route| route["uri"] == "/burn"), "{what}: {routes:?}");
+    }
 }

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::harness::{
-    BUSY, Ran, Recorder, Target, WAITING, collapsed, copy_program, frame_names, python, quality,
-    quality_samples, root_or_skip, run, slip, wait_for,
+    BUSY, Ran, Recorder, Target, WAITING, collapsed, copy_program, frame_names, kernel_refuses, python,
+    quality, quality_samples, root_or_skip, run, slip, wait_for,
 };
 
 #[test]
@@ -30,6 +30,29 @@ fn a_busy_process_is_recorded_at_the_rate_asked_for() {
         number("ticks_taken"),
         "{quality}"
     );
+}
+
+#[test]
+fn the_kernel_samples_what_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.slip");
+    let target = Target::python(BUSY);
+    let name = file.to_str().unwrap();
+    let pid = target.pid();
+    let asked = ["record", "--pid", &pid, "--sampler", "kernel", "--mode", "cpu", "--rate", "499"];
+    let ran = run(&[&asked[..], &["--duration", "1.5", "--output", name]].concat());
+    if kernel_refuses(&ran) {
+        return;
+    }
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    for text in ["inner", "outer", "Sampler `kernel`", "threads that wait are not seen"] {
+        assert!(ran.stdout.contains(text), "{text}: {}", ran.stdout);
+    }
+    let quality = quality(&file);
+    let number = |key: &str| quality[key].as_u64().unwrap_or_else(|| panic!("{key} in {quality}"));
+    assert_eq!((number("samples_torn"), number("samples_failed")), (0, 0), "{quality}");
+    // 750 if it has a CPU to itself.
+    assert!((50..760).contains(&number("samples")), "{quality}");
 }
 
 /// Only memory that the heap has at that moment can be asked for, and an optimiser may leave out what makes it grow.

@@ -12,7 +12,7 @@ mod v3_15;
 
 use slip_remote::{Calling, Head, Memory, RemoteAddr};
 
-use crate::bytes::addr_at;
+use crate::bytes::{addr_at, u32_at};
 use crate::{AttachError, Version};
 
 /// Largest distance between the fields of an interpreter state that we read together.
@@ -83,6 +83,21 @@ pub(crate) struct GilOffsets {
     pub(crate) place: GilPlace,
     pub(crate) last_holder: usize,
     pub(crate) locked: usize,
+}
+
+impl GilOffsets {
+    /// Where the bytes that hold both fields begin, and how many they are.
+    pub(crate) fn window(&self) -> (usize, usize) {
+        let from = self.last_holder.min(self.locked);
+        (from, self.last_holder.max(self.locked) + 8 - from)
+    }
+
+    /// The thread that holds the lock, by these bytes; null if none does.
+    pub(crate) fn holder(&self, window: &[u8]) -> RemoteAddr {
+        let (from, _) = self.window();
+        let is_locked = u32_at(window, self.locked - from) == 1;
+        if is_locked { addr_at(window, self.last_holder - from) } else { RemoteAddr::NULL }
+    }
 }
 
 /// Where a thread state says which frame is innermost.

@@ -1,7 +1,7 @@
 //! One process that is read from outside.
 
 use std::collections::HashSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use slip_cpython::Interpreter;
 use slip_model::{
@@ -9,8 +9,8 @@ use slip_model::{
     StackReading, State, Thread, ThreadId,
 };
 use slip_remote::{
-    Activity, ActivityReader, LiveProcess, OpenError, Pause, ReadError, WaitPlace, command_line, prefetch,
-    process_stat, status_value, threads_of,
+    Activity, ActivityReader, Copied, LiveProcess, OpenError, Pause, ReadError, StackPlan, WaitPlace,
+    command_line, prefetch, process_stat, status_value, threads_of,
 };
 use slip_zend::{CodeCache, Engine, Phase, PhpReading};
 
@@ -25,7 +25,7 @@ const SAME_PROGRAM_INTERVAL_NS: u64 = 250_000_000;
 
 /// What is left of a process after a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sampled {
+pub(crate) enum Sampled {
     /// It can be sampled again.
     Alive,
     /// It has ended, or runs no interpreter any more.
@@ -34,7 +34,7 @@ pub(super) enum Sampled {
 
 /// A process, its interpreter's reader, and what was seen of its threads and requests.
 #[derive(Debug)]
-pub(super) struct WatchedProcess {
+pub(crate) struct WatchedProcess {
     id: ProcessId,
     memory: LiveProcess,
     /// Its pid differs in its own namespace, so thread ids do as well.
@@ -80,7 +80,7 @@ struct WatchedThread {
 
 impl WatchedProcess {
     /// Opens the process and finds its interpreter.
-    pub(super) fn attach(
+    pub(crate) fn attach(
         pid: u32,
         now_ns: u64,
         sink: &mut Sink,
@@ -118,16 +118,16 @@ impl WatchedProcess {
         })
     }
 
-    pub(super) fn id(&self) -> ProcessId {
+    pub(crate) fn id(&self) -> ProcessId {
         self.id
     }
 
-    pub(super) fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.memory.pid()
     }
 
     /// Closes what is open.
-    pub(super) fn finish(&mut self, sink: &mut Sink, code: &mut CodeCache) {
+    pub(crate) fn finish(&mut self, sink: &mut Sink, code: &mut CodeCache) {
         self.close_request(sink);
         if let Reader::Php(engine) = &self.reader {
             engine.detach(code);
@@ -229,6 +229,88 @@ impl WatchedProcess {
             Err(TargetIssue::NotReady) => Sampled::Alive,
             Err(_) => Sampled::Gone,
         }
+    }
+
+    /// How the kernel copies its stacks; `None` if it cannot.
+    pub(crate) fn plan(&mut self) -> Option<StackPlan> {
+        match &mut self.reader {
+            Reader::Python(interpreter) => interpreter.plan(&self.memory).ok().flatten(),
+            Reader::Php(engine) => Some(engine.plan()),
+        }
+    }
+
+    /// The plan, if it may be another one than it was.
+    pub(crate) fn plan_anew(&mut self) -> Option<StackPlan> {
+        match &self.reader {
+            Reader::Python(_) => None,
+            Reader::Php(engine) => Some(engine.plan()),
+        }
+    }
+
+    /// Whether the process still runs the same program, as far as it has been asked lately.
+    pub(crate) fn is_there(&mut self, now_ns: u64) -> bool {
+        if now_ns < self.next_question_ns {
+            return true;
+        }
+        self.next_question_ns = now_ns.saturating_add(SAME_PROGRAM_INTERVAL_NS);
+        self.memory.runs_same_program()
+    }
+
+    /// Begins to store stacks that the kernel has copied.
+    pub(crate) fn begin_copied(&mut self) -> Sampled {
+        match &mut self.reader {
+            Reader::Python(interpreter) => match interpreter.begin_copied(&self.memory) {
+                Err(ReadError::Gone { .. }) => Sampled::Gone,
+                _ => Sampled::Alive,
+            },
+            Reader::Php(_) => Sampled::Alive,
+        }
+    }
+
+    /// Stores a stack that the kernel has copied of a thread that ran, at `time_ns` since the begin of the recording.
+    pub(crate) fn store_copied(
+        &mut self,
+        (copied, time_ns, at): (&Copied<'_>, u64, Instant),
+        options: Options,
+        sink: &mut Sink,
+        code: &mut CodeCache,
+    ) {
+        let reading = match &mut self.reader {
+            Reader::Python(interpreter) => {
+                let named = interpreter.name_copied(&self.memory, &mut sink.interner, copied);
+                named.map(|reading| {
+                    reading.map(|stack| PhpReading { stack, phase: Phase::Code, request: None })
+                })
+            }
+            Reader::Php(engine) => {
+                let php_options = slip_zend::SampleOptions { keep_query: options.keep_query };
+                let mut reading = PhpReading::default();
+                let moment = (copied, at);
+                engine
+                    .name_copied(&self.memory, &mut sink.interner, code, &php_options, moment, &mut reading)
+                    .map(|()| Some(reading))
+            }
+        };
+        let Ok(Some(reading)) = reading else {
+            sink.totals.failed += 1;
+            return;
+        };
+        let (thread, _) = self.thread(usize::MAX, &reading.stack, false, sink);
+        let mut state = state_of(&reading.stack, Activity::Running);
+        match reading.phase {
+            Phase::Idle => state = state.with(State::IDLE),
+            Phase::Engine => state = state.with(State::ENGINE),
+            Phase::Code => {}
+        }
+        let request = match (reading.stack.outcome, reading.request) {
+            (Outcome::Torn, _) => RequestId(0),
+            (_, Some(facts)) => self.follow_request(facts, time_ns, sink),
+            (_, None) => {
+                self.close_request(sink);
+                RequestId(0)
+            }
+        };
+        self.store(time_ns, options, sink, &reading.stack, thread, state, request);
     }
 
     /// Whether no thread has run since the last sample: then nothing needs to be read, as nothing has changed.
