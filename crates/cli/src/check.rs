@@ -2,7 +2,9 @@
 
 use std::fs;
 
-use slip_record::{OutsideOptions, OutsideSampler, Sampler, Sink, TargetIssue, TargetSet};
+use slip_record::{
+    KernelSampler, OutsideOptions, OutsideSampler, ProbeError, Sampler, Sink, TargetIssue, TargetSet,
+};
 use slip_remote::{notes_switches, status_value};
 use slip_report::clean;
 
@@ -124,7 +126,28 @@ fn machine() -> Vec<Line> {
         state: if syscall { "/proc/PID/syscall".to_owned() } else { "/proc/PID/stat (slower)".to_owned() },
         fix: None,
     });
+    lines.push(kernel());
     lines
+}
+
+/// Whether stacks can be copied in the kernel.
+fn kernel() -> Line {
+    // Its clocks go off once a second: nothing is watched, so all that this takes is loading the program.
+    let started = KernelSampler::start(OutsideOptions::default(), 1_000_000_000);
+    let (works, state, fix) = match started {
+        Ok(_) => (true, "eBPF: record --sampler kernel --mode cpu".to_owned(), None),
+        Err(error) => {
+            let fix = match error {
+                ProbeError::Denied(_) => {
+                    Some(format!("sudo setcap cap_bpf,cap_perfmon,cap_sys_ptrace+ep {SLIP}"))
+                }
+                _ => None,
+            };
+            // What the kernel's verifier says is long.
+            (false, error.to_string().lines().next().unwrap_or_default().to_owned(), fix)
+        }
+    };
+    Line { works, what: "stacks copied in the kernel", state, fix }
 }
 
 /// Whose processes may be read, with this capability and this `kernel.yama.ptrace_scope` (empty: a kernel without Yama).
