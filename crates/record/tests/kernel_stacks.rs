@@ -55,7 +55,8 @@ fn watch(
     let mut seen = Seen::default();
     let mut known: HashMap<u64, CopiedStack> = HashMap::new();
     let before = clock.counters();
-    clock.watch(pid, 1, plan).unwrap();
+    // What was seen of the target before may still be on its way.
+    clock.watch(pid, pid, plan).unwrap();
     let begin = Instant::now();
     while seen.looks < LOOKS {
         assert!(begin.elapsed() < PATIENCE, "{seen:?}");
@@ -68,7 +69,9 @@ fn watch(
                 }
                 Event::Look(look) => look,
             };
-            assert_eq!(look.id, 1);
+            if look.id != pid {
+                continue;
+            }
             seen.looks += 1;
             let Some(copied) = copied(&look, &known) else {
                 seen.failed += 1;
