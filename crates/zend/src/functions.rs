@@ -337,11 +337,14 @@ impl Functions {
             let op_needed = match self.entries.get_mut(&want.func) {
                 Some(entry) => {
                     let fits = !want.exact || within(offsets, entry, want.opline);
+                    let verifying = entry.verified_by == self.call;
+                    // What may have gone at any moment is read again with each look of a sample.
+                    let comes_and_goes = matches!(entry.lifetime, Lifetime::Volatile | Lifetime::Bound);
                     let checked = entry.round == self.round
                         && !entry.is_expected
                         && entry.kind != Kind::Unreadable
-                        && fits;
-                    let verifying = entry.verified_by == self.call;
+                        && fits
+                        && (verifying || !comes_and_goes);
                     if !checked && !verifying && !is_fresh(entry, want, moment) {
                         entry.verified_by = self.call;
                         verify.push(*want);
