@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::fs;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, IntoRawFd};
 use std::os::unix::fs::MetadataExt;
 use std::rc::Rc;
 use std::sync::Mutex;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use libbpf_rs::{
     Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, PrintLevel, RingBuffer, RingBufferBuilder,
 };
-use slip_remote::StackPlan;
+use slip_remote::{PerfScope, StackPlan, open_perf_event};
 use thiserror::Error;
 
 use crate::wire::{self, Event};
@@ -23,10 +23,8 @@ static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/sample.bpf.o"))
 /// What libbpf has to say of the program that is being loaded.
 static SAID: Mutex<String> = Mutex::new(String::new());
 
-/// `PERF_TYPE_SOFTWARE`, `PERF_COUNT_SW_CPU_CLOCK` and the bit `freq` of `perf_event_attr` (`include/uapi/linux/perf_event.h`).
-const PERF_TYPE_SOFTWARE: u32 = 1;
+/// Of `enum perf_sw_ids` (`include/uapi/linux/perf_event.h`).
 const PERF_COUNT_SW_CPU_CLOCK: u64 = 0;
-const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 8;
 
 /// Why nothing can be sampled in the kernel.
 #[derive(Debug, Error)]
@@ -66,22 +64,6 @@ pub struct Counters {
     pub lost: u64,
     /// Stacks that could not be remembered, and are told again.
     pub forgotten: u64,
-}
-
-/// `struct perf_event_attr` as of its first version.
-#[repr(C)]
-#[derive(Default)]
-struct Attr {
-    kind: u32,
-    size: u32,
-    config: u64,
-    sample_period: u64,
-    sample_type: u64,
-    read_format: u64,
-    flags: u64,
-    wakeup_events: u32,
-    bp_type: u32,
-    config1: u64,
 }
 
 /// The program in the kernel, and the clocks that call it.
@@ -169,7 +151,8 @@ impl Clock {
         let program = object.progs_mut().find(|known| known.name() == program);
         let program = program.ok_or_else(|| ProbeError::Load("it lacks a program".to_owned()))?;
         for cpu in online_cpus() {
-            let clock = open_clock(cpu, interval_ns).map_err(|error| ProbeError::Event { cpu, error })?;
+            let clock = open_perf_event(PERF_COUNT_SW_CPU_CLOCK, interval_ns, 0, PerfScope::Cpu(cpu));
+            let clock = clock.map_err(|error| ProbeError::Event { cpu, error })?;
             links.push(program.attach_perf_event(clock.as_raw_fd()).map_err(|error| other(&error))?);
             // The link closes it.
             let _ = clock.into_raw_fd();
@@ -250,27 +233,6 @@ fn parse_cpus(text: &str) -> Vec<u32> {
         Some(first.parse::<u32>().ok()?..=last.parse().ok()?)
     };
     text.split(',').filter_map(range).flatten().collect()
-}
-
-fn open_clock(cpu: u32, interval_ns: u64) -> io::Result<OwnedFd> {
-    let attr = Attr {
-        kind: PERF_TYPE_SOFTWARE,
-        size: u32::try_from(size_of::<Attr>()).unwrap_or_default(),
-        config: PERF_COUNT_SW_CPU_CLOCK,
-        sample_period: interval_ns,
-        ..Attr::default()
-    };
-    let cpu = libc::c_int::try_from(cpu).unwrap_or(libc::c_int::MAX);
-    // SAFETY: the kernel reads `size` bytes of `attr`, which lives until the call returns.
-    let fd = unsafe {
-        libc::syscall(libc::SYS_perf_event_open, &raw const attr, -1, cpu, -1, PERF_FLAG_FD_CLOEXEC)
-    };
-    let fd = i32::try_from(fd).unwrap_or(-1);
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the call has just given us this descriptor.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 #[cfg(test)]

@@ -15,6 +15,9 @@ use crate::{Sampler, Sink, TargetIssue};
 /// Most stacks that are kept of one process; then its are forgotten, and told again as they are seen.
 const MAX_STACKS: usize = 32_768;
 
+/// Events that were lost are counted this often: it takes a system call for each counter.
+const COUNT_INTERVAL_NS: u64 = 250_000_000;
+
 /// Samples threads that run by a clock of each CPU. Threads that wait are not seen.
 #[derive(Debug)]
 pub struct KernelSampler {
@@ -25,6 +28,7 @@ pub struct KernelSampler {
     code: CodeCache,
     /// Events that had no room in the ring, as far as they have been counted.
     lost: u64,
+    next_count_ns: u64,
 }
 
 #[derive(Debug)]
@@ -47,7 +51,21 @@ impl KernelSampler {
     /// As for [`Clock::start`].
     pub fn start(options: Options, interval_ns: u64) -> Result<Self, ProbeError> {
         let clock = Clock::start(interval_ns)?;
-        Ok(Self { options, clock, processes: Vec::new(), last_id: 0, code: CodeCache::default(), lost: 0 })
+        Ok(Self {
+            options,
+            clock,
+            processes: Vec::new(),
+            last_id: 0,
+            code: CodeCache::default(),
+            lost: 0,
+            next_count_ns: 0,
+        })
+    }
+
+    fn count_lost(&mut self, sink: &mut Sink) {
+        let lost = self.clock.counters().lost;
+        sink.totals.failed += lost - self.lost;
+        self.lost = lost;
     }
 
     fn store(&mut self, look: &Look, (now, now_ns): (Instant, u64), start_ns: u64, sink: &mut Sink) {
@@ -149,9 +167,10 @@ impl Sampler for KernelSampler {
                 }
             }
         }
-        let lost = self.clock.counters().lost;
-        sink.totals.failed += lost - self.lost;
-        self.lost = lost;
+        if now_ns >= self.next_count_ns {
+            self.next_count_ns = now_ns.saturating_add(COUNT_INTERVAL_NS);
+            self.count_lost(sink);
+        }
         for target in self.processes.iter_mut().filter(|target| !target.is_gone) {
             if let Some(plan) = target.process.plan_anew().filter(|plan| *plan != target.plan)
                 && self.clock.watch(target.process.pid(), target.id, &plan).is_ok()
@@ -172,6 +191,7 @@ impl Sampler for KernelSampler {
     }
 
     fn finish(&mut self, sink: &mut Sink) {
+        self.count_lost(sink);
         for target in &mut self.processes {
             target.process.finish(sink, &mut self.code);
         }

@@ -12,6 +12,7 @@ mod live;
 mod maps;
 mod memory;
 mod pause;
+mod perf;
 mod plan;
 mod prefetch;
 mod procfs;
@@ -27,6 +28,7 @@ pub use memory::{
     Memory, Range, ReadError, RemoteAddr, SharedObject, SharedRange, Symbols, read_c_string, read_u64,
 };
 pub use pause::Pause;
+pub use perf::{PerfScope, open_perf_event};
 pub use plan::{Copied, PlanRange, StackPlan, ThreadPlan};
 pub use prefetch::prefetch;
 pub use procfs::{

@@ -5,21 +5,20 @@
 //! a thread that switches all the time is left alone: [`Switches::are_too_many`].
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::descriptors::are_getting_scarce;
+use crate::perf::{PerfScope, open_perf_event};
 use crate::prefetch::prefetch;
 
-/// `PERF_TYPE_SOFTWARE`, `PERF_COUNT_SW_DUMMY` and the bits `exclude_kernel` and `context_switch` of `perf_event_attr`
+/// `PERF_COUNT_SW_DUMMY` and the bits `exclude_kernel` and `context_switch` of `perf_event_attr`
 /// (`include/uapi/linux/perf_event.h`).
-const PERF_TYPE_SOFTWARE: u32 = 1;
 const PERF_COUNT_SW_DUMMY: u64 = 9;
 const EXCLUDE_KERNEL: u64 = 1 << 5;
 const CONTEXT_SWITCH: u64 = 1 << 26;
-const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 8;
 
 /// `PERF_RECORD_SWITCH`, and what its `misc` says: switched out; and that although it could run on.
 const PERF_RECORD_SWITCH: u64 = 14;
@@ -40,22 +39,6 @@ const MAX_PER_SECOND: u64 = 10_000;
 
 /// For so long switches are counted: workers have bursts of them while they ask a database.
 const WINDOW: Duration = Duration::from_secs(1);
-
-/// `struct perf_event_attr` as of its first version.
-#[repr(C)]
-#[derive(Default)]
-struct Attr {
-    kind: u32,
-    size: u32,
-    config: u64,
-    sample_period: u64,
-    sample_type: u64,
-    read_format: u64,
-    flags: u64,
-    wakeup_events: u32,
-    bp_type: u32,
-    config1: u64,
-}
 
 /// Where a thread is, by its last switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,21 +77,8 @@ impl Switches {
     ///
     /// If the kernel refuses, as in most containers, or has no such thread; `EMFILE` if we have many files open.
     pub(crate) fn watch(tid: u32) -> io::Result<Self> {
-        let attr = Attr {
-            kind: PERF_TYPE_SOFTWARE,
-            size: size_of::<Attr>() as u32,
-            config: PERF_COUNT_SW_DUMMY,
-            flags: EXCLUDE_KERNEL | CONTEXT_SWITCH,
-            ..Attr::default()
-        };
-        let tid = tid.cast_signed();
-        // SAFETY: `attr` outlives the call and is as long as its `size` says; the other arguments are numbers.
-        let fd = unsafe {
-            libc::syscall(libc::SYS_perf_event_open, &raw const attr, tid, -1, -1, PERF_FLAG_FD_CLOEXEC)
-        };
-        let Ok(fd @ 0..) = libc::c_int::try_from(fd) else { return Err(io::Error::last_os_error()) };
-        // SAFETY: the kernel has just made this descriptor, for nobody else.
-        let event = unsafe { OwnedFd::from_raw_fd(fd) };
+        let flags = EXCLUDE_KERNEL | CONTEXT_SWITCH;
+        let event = open_perf_event(PERF_COUNT_SW_DUMMY, 0, flags, PerfScope::Thread(tid))?;
         if are_getting_scarce(&event) {
             return Err(io::Error::from_raw_os_error(libc::EMFILE));
         }

@@ -296,21 +296,7 @@ impl WatchedProcess {
             return;
         };
         let (thread, _) = self.thread(usize::MAX, &reading.stack, false, sink);
-        let mut state = state_of(&reading.stack, Activity::Running);
-        match reading.phase {
-            Phase::Idle => state = state.with(State::IDLE),
-            Phase::Engine => state = state.with(State::ENGINE),
-            Phase::Code => {}
-        }
-        let request = match (reading.stack.outcome, reading.request) {
-            (Outcome::Torn, _) => RequestId(0),
-            (_, Some(facts)) => self.follow_request(facts, time_ns, sink),
-            (_, None) => {
-                self.close_request(sink);
-                RequestId(0)
-            }
-        };
-        self.store(time_ns, options, sink, &reading.stack, thread, state, request);
+        self.store_php(time_ns, options, sink, &reading, (thread, Activity::Running));
     }
 
     /// Whether no thread has run since the last sample: then nothing needs to be read, as nothing has changed.
@@ -387,6 +373,20 @@ impl WatchedProcess {
         let asked = activity.is_some();
         let reading = self.php;
         let (thread, activity) = self.thread(0, &reading.stack, !rests && !asked, sink);
+        self.store_php(now_ns, options, sink, &reading, (thread, activity));
+        was_stored(&mut self.php.stack);
+        Ok(true)
+    }
+
+    /// Stores a sample of a worker, and follows its request.
+    fn store_php(
+        &mut self,
+        time_ns: u64,
+        options: Options,
+        sink: &mut Sink,
+        reading: &PhpReading,
+        (thread, activity): (ThreadId, Activity),
+    ) {
         let mut state = state_of(&reading.stack, activity);
         match reading.phase {
             Phase::Idle => state = state.with(State::IDLE),
@@ -396,15 +396,13 @@ impl WatchedProcess {
         let request = match (reading.stack.outcome, reading.request) {
             // A torn sample says nothing certain about the request either.
             (Outcome::Torn, _) => RequestId(0),
-            (_, Some(facts)) => self.follow_request(facts, now_ns, sink),
+            (_, Some(facts)) => self.follow_request(facts, time_ns, sink),
             (_, None) => {
                 self.close_request(sink);
                 RequestId(0)
             }
         };
-        self.store(now_ns, options, sink, &reading.stack, thread, state, request);
-        was_stored(&mut self.php.stack);
-        Ok(true)
+        self.store(time_ns, options, sink, &reading.stack, thread, state, request);
     }
 
     /// Stores one sample, or counts why it is left out.

@@ -1,0 +1,60 @@
+//! Software events of `perf_event_open`.
+
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
+
+/// `PERF_TYPE_SOFTWARE` (`include/uapi/linux/perf_event.h`).
+const PERF_TYPE_SOFTWARE: u32 = 1;
+const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 8;
+
+/// `struct perf_event_attr` as of its first version.
+#[repr(C)]
+#[derive(Default)]
+struct Attr {
+    kind: u32,
+    size: u32,
+    config: u64,
+    sample_period: u64,
+    sample_type: u64,
+    read_format: u64,
+    flags: u64,
+    wakeup_events: u32,
+    bp_type: u32,
+    config1: u64,
+}
+
+/// Whose events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PerfScope {
+    /// One thread's, wherever it runs.
+    Thread(u32),
+    /// One CPU's, whoever runs there.
+    Cpu(u32),
+}
+
+/// Opens software event `config` (`enum perf_sw_ids`) with the bits `flags` of `perf_event_attr`; it counts at once.
+///
+/// # Errors
+///
+/// If the kernel refuses, as in most containers, or has no such thread or CPU.
+pub fn open_perf_event(config: u64, sample_period: u64, flags: u64, scope: PerfScope) -> io::Result<OwnedFd> {
+    let attr = Attr {
+        kind: PERF_TYPE_SOFTWARE,
+        size: size_of::<Attr>() as u32,
+        config,
+        sample_period,
+        flags,
+        ..Attr::default()
+    };
+    let (tid, cpu) = match scope {
+        PerfScope::Thread(tid) => (tid.cast_signed(), -1),
+        PerfScope::Cpu(cpu) => (-1, cpu.cast_signed()),
+    };
+    // SAFETY: `attr` outlives the call and is as long as its `size` says; the other arguments are numbers.
+    let fd = unsafe {
+        libc::syscall(libc::SYS_perf_event_open, &raw const attr, tid, cpu, -1, PERF_FLAG_FD_CLOEXEC)
+    };
+    let Ok(fd @ 0..) = libc::c_int::try_from(fd) else { return Err(io::Error::last_os_error()) };
+    // SAFETY: the kernel has just made this descriptor, for nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
