@@ -51,8 +51,8 @@ fn the_kernel_samples_what_runs() {
     let quality = quality(&file);
     let number = |key: &str| quality[key].as_u64().unwrap_or_else(|| panic!("{key} in {quality}"));
     assert_eq!((number("samples_torn"), number("samples_failed")), (0, 0), "{quality}");
-    // 750 if it has a CPU to itself.
-    assert!((50..760).contains(&number("samples")), "{quality}");
+    // As many if it has a CPU to itself.
+    assert!((1..=750).contains(&number("samples")), "{quality}");
 }
 
 /// Only memory that the heap has at that moment can be asked for, and an optimiser may leave out what makes it grow.
