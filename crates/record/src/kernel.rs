@@ -8,7 +8,7 @@ use slip_remote::{Copied, StackPlan};
 use slip_zend::CodeCache;
 
 use crate::outside::Options;
-use crate::outside::process::{Sampled, WatchedProcess};
+use crate::process::{Sampled, WatchedProcess};
 use crate::schedule::monotonic_ns;
 use crate::{Sampler, Sink, TargetIssue};
 

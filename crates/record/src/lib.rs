@@ -9,11 +9,13 @@ mod kernel;
 mod launch;
 mod left_out;
 mod outside;
+mod process;
 mod sampler;
 mod schedule;
 mod session;
 mod sink;
 mod target;
+mod title;
 
 pub use heap::use_huge_pages;
 pub use kernel::KernelSampler;

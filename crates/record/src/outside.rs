@@ -1,15 +1,12 @@
 //! The sampler that reads from outside: no privilege in the kernel, nothing written, nothing stopped.
 
-pub(crate) mod process;
-mod title;
-
 use std::time::{Duration, Instant};
 
 use slip_model::Mode;
 use slip_remote::prefetch;
 use slip_zend::CodeCache;
 
-use self::process::{Sampled, WatchedProcess};
+use crate::process::{Sampled, WatchedProcess};
 use crate::{Sampler, Sink, TargetIssue};
 
 /// How the outside sampler looks.

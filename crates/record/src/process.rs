@@ -1,4 +1,4 @@
-//! One process that is read from outside.
+//! One process that is sampled: its reader, its threads and its request, whoever copies its stacks.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -14,7 +14,8 @@ use slip_remote::{
 };
 use slip_zend::{CodeCache, Engine, Phase, PhpReading};
 
-use super::{Options, title};
+use crate::outside::Options;
+use crate::title;
 use crate::{Sink, TargetIssue};
 
 /// After so many failed reads in a row the process is looked at anew: it may have become another program by `exec`.
@@ -135,19 +136,19 @@ impl WatchedProcess {
     }
 
     /// Has the CPU fetch what says whether the process rests.
-    pub(super) fn prefetch(&self) {
+    pub(crate) fn prefetch(&self) {
         prefetch(self.threads.as_slice());
     }
 
     /// Has the CPU fetch what the threads point to.
-    pub(super) fn prefetch_threads(&self) {
+    pub(crate) fn prefetch_threads(&self) {
         for activity in self.threads.iter().filter_map(|thread| thread.activity.as_ref()) {
             activity.prefetch();
         }
     }
 
     /// Finds out whether any thread has run since the last look, `since` ago. If so, has the CPU fetch the reader.
-    pub(super) fn ask(&mut self, since: Duration) {
+    pub(crate) fn ask(&mut self, since: Duration) {
         self.is_resting = self.rests(since);
         if !self.is_resting {
             match &self.reader {
@@ -158,7 +159,7 @@ impl WatchedProcess {
     }
 
     /// Has the CPU fetch what the reader points to, if it is going to be used.
-    pub(super) fn prefetch_reading(&self) {
+    pub(crate) fn prefetch_reading(&self) {
         if !self.is_resting {
             prefetch(self.readings.as_slice());
             if let Reader::Php(engine) = &self.reader {
@@ -168,7 +169,7 @@ impl WatchedProcess {
     }
 
     /// Takes one sample of every thread.
-    pub(super) fn sample(
+    pub(crate) fn sample(
         &mut self,
         now_ns: u64,
         options: Options,

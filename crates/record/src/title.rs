@@ -24,7 +24,7 @@ const PHP: Options = Options { flags: "aCenq", values: "cdz", code: "rRBE", scri
 
 /// A title that the program gave itself, or program and script (or module). No further arguments; what may be one is
 /// left out. Empty if there are no arguments.
-pub(super) fn title(arguments: &[String], language: Language) -> String {
+pub(crate) fn title(arguments: &[String], language: Language) -> String {
     let Some((program, rest)) = arguments.split_first() else { return String::new() };
     if rest.is_empty() && program.contains(' ') {
         return own_title(program).to_owned();
