@@ -5,26 +5,22 @@
 
 #include "SAPI.h"
 
-/* With its length: each request compares each of its variables with all of them. */
-typedef struct {
-	const char *text;
-	size_t length;
-} text_t;
-
-#define TEXT(literal) {literal, sizeof literal - 1}
-
 /* Variables of a server that change from one request to the next; all others are part of the environment in which the
  * application was booted. Host and scheme are not here: applications build addresses from them. */
-static const text_t per_request[] = {
-	TEXT("argc"), TEXT("argv"), TEXT("AUTH_TYPE"), TEXT("CONTENT_LENGTH"), TEXT("CONTENT_TYPE"), TEXT("DOCUMENT_URI"),
-	TEXT("FCGI_ROLE"), TEXT("ORIG_PATH_INFO"), TEXT("ORIG_PATH_TRANSLATED"), TEXT("ORIG_SCRIPT_FILENAME"),
-	TEXT("ORIG_SCRIPT_NAME"), TEXT("PATH_INFO"), TEXT("PATH_TRANSLATED"), TEXT("PHP_AUTH_DIGEST"), TEXT("PHP_AUTH_PW"),
-	TEXT("PHP_AUTH_USER"), TEXT("PHP_SELF"), TEXT("QUERY_STRING"), TEXT("REMOTE_ADDR"), TEXT("REMOTE_HOST"),
-	TEXT("REMOTE_IDENT"), TEXT("REMOTE_PORT"), TEXT("REMOTE_USER"), TEXT("REQUEST_METHOD"), TEXT("REQUEST_TIME"),
-	TEXT("REQUEST_TIME_FLOAT"), TEXT("REQUEST_URI"), TEXT("SCRIPT_NAME"), TEXT("SCRIPT_URI"), TEXT("SCRIPT_URL"),
-	TEXT("SERVER_ADDR"), TEXT("SERVER_PROTOCOL"), TEXT("UNIQUE_ID"),
+static const char *const per_request[] = {
+	"argc", "argv", "AUTH_TYPE", "CONTENT_LENGTH", "CONTENT_TYPE", "DOCUMENT_URI", "FCGI_ROLE", "ORIG_PATH_INFO",
+	"ORIG_PATH_TRANSLATED", "ORIG_SCRIPT_FILENAME", "ORIG_SCRIPT_NAME", "PATH_INFO", "PATH_TRANSLATED", "PHP_AUTH_DIGEST",
+	"PHP_AUTH_PW", "PHP_AUTH_USER", "PHP_SELF", "QUERY_STRING", "REMOTE_ADDR", "REMOTE_HOST", "REMOTE_IDENT", "REMOTE_PORT",
+	"REMOTE_USER", "REQUEST_METHOD", "REQUEST_TIME", "REQUEST_TIME_FLOAT", "REQUEST_URI", "SCRIPT_NAME", "SCRIPT_URI",
+	"SCRIPT_URL", "SERVER_ADDR", "SERVER_PROTOCOL", "UNIQUE_ID",
 };
-static const text_t per_request_prefixes[] = {TEXT("HTTP_"), TEXT("REDIRECT_"), TEXT("SSL_")};
+static const struct {
+	const char *text;
+	size_t length;
+} per_request_prefixes[] = {{ZEND_STRL("HTTP_")}, {ZEND_STRL("REDIRECT_")}, {ZEND_STRL("SSL_")}};
+
+/* The names of `per_request`: each request looks for each of its variables. */
+static HashTable per_request_names;
 
 static uint64_t ini_now;
 
@@ -39,17 +35,23 @@ static uint64_t mix(uint64_t a, uint64_t b)
 static bool is_per_request(zend_string *name)
 {
 	for (size_t i = 0; i < sizeof per_request_prefixes / sizeof *per_request_prefixes; i++) {
-		const text_t *prefix = &per_request_prefixes[i];
-		if (ZSTR_LEN(name) > prefix->length && memcmp(ZSTR_VAL(name), prefix->text, prefix->length) == 0) {
+		size_t length = per_request_prefixes[i].length;
+		if (ZSTR_LEN(name) > length && memcmp(ZSTR_VAL(name), per_request_prefixes[i].text, length) == 0) {
 			return true;
 		}
 	}
+	return zend_hash_exists(&per_request_names, name);
+}
+
+void slip_key_startup(void)
+{
+	zval none;
+
+	ZVAL_NULL(&none);
+	zend_hash_init(&per_request_names, sizeof per_request / sizeof *per_request, NULL, NULL, true);
 	for (size_t i = 0; i < sizeof per_request / sizeof *per_request; i++) {
-		if (zend_string_equals_cstr(name, per_request[i].text, per_request[i].length)) {
-			return true;
-		}
+		zend_hash_str_add_new(&per_request_names, per_request[i], strlen(per_request[i]), &none);
 	}
-	return false;
 }
 
 void slip_key_begin(void)

@@ -10,6 +10,9 @@ typedef struct {
 	uint64_t environment; /* what the server sets, without what differs from request to request */
 } slip_key_t;
 
+/* Once a process. */
+void slip_key_startup(void);
+
 /* At request start, before the script can change settings. */
 void slip_key_begin(void);
 

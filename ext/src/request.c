@@ -65,6 +65,7 @@ const char *slip_request_startup(void)
 	session_status = zend_hash_str_find_ptr(CG(function_table), ZEND_STRL("session_status"));
 	slip_opcache_startup();
 	slip_state_startup();
+	slip_key_startup();
 	if (!is_zend_mm()) {
 		return "PHP does not use its own allocator (USE_ZEND_ALLOC=0)";
 	}
