@@ -151,6 +151,8 @@ pub(crate) enum ModeName {
     Cpu,
     /// Moments in which the thread holds the global interpreter lock
     Gil,
+    /// Moments in which the thread waits
+    Offcpu,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

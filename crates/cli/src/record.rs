@@ -28,6 +28,7 @@ impl From<ModeName> for Mode {
             ModeName::Wall => Mode::Wall,
             ModeName::Cpu => Mode::Cpu,
             ModeName::Gil => Mode::Gil,
+            ModeName::Offcpu => Mode::Offcpu,
         }
     }
 }

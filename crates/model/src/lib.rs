@@ -28,5 +28,5 @@ pub use intern::{Frame, FrameId, FrameKind, Interner, InternerDelta, StackId, St
 pub use reading::{Gil, Outcome, RequestFacts, StackReading};
 pub use recording::{
     Batch, Language, Mode, Process, ProcessId, Recording, RecordingInfo, Request, RequestId, Sample,
-    SampleBlock, State, Thread, ThreadId, Totals,
+    SampleBlock, State, Thread, ThreadId, Totals, Wait, WaitReason,
 };

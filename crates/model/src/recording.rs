@@ -39,6 +39,8 @@ pub enum Mode {
     Cpu,
     /// Moments in which the thread holds the global interpreter lock.
     Gil,
+    /// Moments in which the thread waits.
+    Offcpu,
 }
 
 /// What is known when a recording starts.
@@ -192,6 +194,71 @@ impl SampleBlock {
     }
 }
 
+/// What a thread waited for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WaitReason {
+    /// Something that none of the others names.
+    #[default]
+    Other,
+    /// Ready to run: another thread had the CPU.
+    Cpu,
+    /// Data, room or a connection of a socket.
+    Socket,
+    /// Data of a pipe, or room in it.
+    Pipe,
+    /// A file system or a block device.
+    File,
+    /// A lock of threads or of processes.
+    Lock,
+    /// Time to pass.
+    Sleep,
+    /// A page of its own memory.
+    PageFault,
+    /// The first of several things, by `poll`, `select` or `epoll_wait`.
+    Poll,
+    /// The end of a child.
+    Child,
+}
+
+impl WaitReason {
+    /// All, by number.
+    pub const ALL: [Self; 10] = [
+        Self::Other,
+        Self::Cpu,
+        Self::Socket,
+        Self::Pipe,
+        Self::File,
+        Self::Lock,
+        Self::Sleep,
+        Self::PageFault,
+        Self::Poll,
+        Self::Child,
+    ];
+}
+
+/// Waits of one thread in one place for one reason that ended within a short time of each other. Not samples: every wait
+/// counts, with its duration.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wait {
+    /// End of the first of them, nanoseconds since the begin of the recording.
+    pub time_ns: u64,
+    /// The thread.
+    pub thread: ThreadId,
+    /// Its stack.
+    pub stack: StackId,
+    /// [`State::IDLE`], [`State::ENGINE`], [`State::HAS_GIL`] and [`State::TRUNCATED`] as for samples.
+    pub state: State,
+    /// The request it was working on.
+    pub request: RequestId,
+    /// What for.
+    pub reason: WaitReason,
+    /// Number of waits.
+    pub count: u32,
+    /// How long they took together.
+    pub total_ns: u64,
+}
+
 /// One request of a worker, as far as the samples saw it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Request {
@@ -253,6 +320,8 @@ pub struct Batch {
     pub threads: Vec<Thread>,
     /// New samples.
     pub samples: SampleBlock,
+    /// New waits.
+    pub waits: Vec<Wait>,
     /// Requests that ended, or were under way at the end of the recording, in any order.
     pub requests: Vec<Request>,
     /// Totals so far.
@@ -274,6 +343,8 @@ pub struct Recording {
     pub threads: Vec<Thread>,
     /// Samples, oldest first.
     pub blocks: Vec<SampleBlock>,
+    /// Waits, in the order of their end; none from a sampler that does not see their begin and end.
+    pub waits: Vec<Wait>,
     /// Requests, in the order of their end; those under way at the end of the recording, as far as they were seen, last.
     pub requests: Vec<Request>,
 }

@@ -426,6 +426,7 @@ impl WatchedProcess {
             Mode::Wall => true,
             Mode::Cpu => state.has(State::ON_CPU),
             Mode::Gil => state.has(State::HAS_GIL),
+            Mode::Offcpu => !state.has(State::ON_CPU),
         };
         if !wanted {
             sink.totals.filtered += 1;

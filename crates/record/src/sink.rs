@@ -2,6 +2,7 @@
 
 use slip_model::{
     Batch, Interner, Process, ProcessId, Request, RequestId, Sample, SampleBlock, Thread, ThreadId, Totals,
+    Wait,
 };
 use slip_remote::prefetch;
 
@@ -17,6 +18,7 @@ pub struct Sink {
     changed_processes: Vec<ProcessId>,
     changed_threads: Vec<ThreadId>,
     samples: SampleBlock,
+    waits: Vec<Wait>,
     requests: Vec<Request>,
     last_request: u32,
 }
@@ -78,6 +80,11 @@ impl Sink {
         self.samples.push(sample);
     }
 
+    /// Adds waits.
+    pub fn push_wait(&mut self, wait: Wait) {
+        self.waits.push(wait);
+    }
+
     /// A number for a new request.
     pub fn next_request(&mut self) -> RequestId {
         self.last_request += 1;
@@ -104,6 +111,11 @@ impl Sink {
         &self.samples
     }
 
+    /// Waits since the last flush.
+    pub fn waits(&self) -> &[Wait] {
+        &self.waits
+    }
+
     /// Takes what is new since the last call.
     pub fn take_batch(&mut self) -> Batch {
         let mut processes = std::mem::take(&mut self.changed_processes);
@@ -117,6 +129,7 @@ impl Sink {
             processes: processes.into_iter().map(|id| self.processes[id.0 as usize].clone()).collect(),
             threads: threads.into_iter().map(|id| self.threads[id.0 as usize]).collect(),
             samples: std::mem::take(&mut self.samples),
+            waits: std::mem::take(&mut self.waits),
             requests: std::mem::take(&mut self.requests),
             totals: self.totals,
         }

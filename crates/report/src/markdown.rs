@@ -46,6 +46,7 @@ fn introduction(text: &mut String, recording: &Recording, summary: &Summary) {
         Mode::Wall => "all moments count",
         Mode::Cpu => "only moments on a CPU count",
         Mode::Gil => "only moments with the global interpreter lock count",
+        Mode::Offcpu => "only moments off the CPU count",
     };
     let rate = 1e9 / summary.interval_ns as f64;
     let _ = writeln!(

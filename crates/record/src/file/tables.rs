@@ -137,7 +137,8 @@ pub(super) fn replace_totals(connection: &Connection, totals: &Totals) -> rusqli
     Ok(())
 }
 
-const MODES: [(Mode, &str); 3] = [(Mode::Wall, "wall"), (Mode::Cpu, "cpu"), (Mode::Gil, "gil")];
+const MODES: [(Mode, &str); 4] =
+    [(Mode::Wall, "wall"), (Mode::Cpu, "cpu"), (Mode::Gil, "gil"), (Mode::Offcpu, "offcpu")];
 const LANGUAGES: [(Language, &str); 2] = [(Language::Python, "python"), (Language::Php, "php")];
 
 fn mode_name(mode: Mode) -> &'static str {

@@ -84,6 +84,7 @@ fn all_left_out(recording: &Recording, summary: &Summary) -> String {
         Mode::Gil => format!(
             "No thread held the global interpreter lock in any of {looks} watched: all waited, or ran without it."
         ),
+        Mode::Offcpu => format!("No thread waited in any of {looks} watched: all were on a CPU."),
         Mode::Wall | Mode::Cpu => {
             format!(
                 "No thread was on a CPU in any of {looks} watched: the CPU is not what limits this target."
