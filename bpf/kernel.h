@@ -19,8 +19,42 @@ struct thread_struct {
 	unsigned long fsbase;
 } RELOCATED;
 
+struct inode {
+	unsigned short i_mode;
+} RELOCATED;
+
+struct file {
+	struct inode *f_inode;
+} RELOCATED;
+
+struct fdtable {
+	unsigned int max_fds;
+	struct file **fd;
+} RELOCATED;
+
+struct files_struct {
+	struct fdtable *fdt;
+} RELOCATED;
+
+struct mm_struct;
+
 struct task_struct {
 	struct thread_struct thread;
+	/* What the task is about to do when it leaves its CPU: 0 for going on. */
+	unsigned int __state;
+	struct mm_struct *mm;
+	struct files_struct *files;
+} RELOCATED;
+
+struct seq_file;
+
+struct bpf_iter_meta {
+	struct seq_file *seq;
+} RELOCATED;
+
+struct bpf_iter__task {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
 } RELOCATED;
 
 #endif

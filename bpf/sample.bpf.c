@@ -1,4 +1,5 @@
-/* Walks the stacks of PHP and CPython in the target's own context, where they stand still. */
+/* Walks the stacks of PHP and CPython in the target's own context, where they stand still: when the clock of a CPU goes off,
+ * and when a thread leaves its CPU. */
 
 #include "kernel.h"
 #include "sample.h"
@@ -34,6 +35,29 @@ struct {
 	__type(key, __u32);
 	__type(value, __u64);
 } counters SEC(".maps");
+
+/* Waits that have ended, in the map whose turn it is. The loader empties the other one, which no program uses any more: what
+ * is taken out of a map while a program adds to it is lost. */
+struct waits {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct slip_wait_key);
+	__type(value, struct slip_wait);
+} waits_0 SEC(".maps"), waits_1 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} turn SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct slip_sleeper);
+} sleepers SEC(".maps");
 
 /* Too large for the stack. The frames have room for one more, so that an index that is out of bounds by the verifier's reckoning
  * is not. */
@@ -173,6 +197,19 @@ static __always_inline void send_stack(struct scratch *scratch, const struct sli
 	}
 }
 
+static __always_inline void send_sample(struct scratch *scratch)
+{
+	__u64 bytes = scratch->sample.anchor_bytes;
+
+	barrier_var(bytes);
+	if (bytes > SLIP_ANCHOR_BYTES) {
+		return;
+	}
+	if (bpf_ringbuf_output(&events, &scratch->sample, sizeof scratch->sample + bytes, BPF_RB_NO_WAKEUP)) {
+		count(SLIP_COUNT_LOST);
+	}
+}
+
 static __always_inline bool walk(struct scratch *scratch, const struct slip_target *target, __u64 r14, __u64 r15)
 {
 	__u64 current = target->current, frame = 0;
@@ -197,6 +234,198 @@ static __always_inline bool walk(struct scratch *scratch, const struct slip_targ
 		scratch->sample.flags |= SLIP_SAMPLE_HAS_INSTRUCTION;
 	}
 	return copy_frames(scratch, target, frame);
+}
+
+/* Whether the system call's first argument is a file. */
+static __always_inline bool takes_file(__s32 call)
+{
+	switch (call) {
+		case 0: case 1: /* read, write */
+		case 3: /* close */
+		case 16: /* ioctl */
+		case 17: case 18: case 19: case 20: /* pread64, pwrite64, readv, writev */
+		case 40: /* sendfile */
+		case 42: case 43: case 44: case 45: case 46: case 47: /* connect, accept, sendto, recvfrom, sendmsg, recvmsg */
+		case 74: case 75: case 77: /* fsync, fdatasync, ftruncate */
+		case 217: /* getdents64 */
+		case 275: case 277: case 285: /* splice, sync_file_range, fallocate */
+		case 288: case 295: case 296: case 299: case 307: /* accept4, preadv, pwritev, recvmmsg, sendmmsg */
+			return true;
+		default:
+			return false;
+	}
+}
+
+static __always_inline __u32 type_of_file(struct task_struct *task, __u32 number)
+{
+	struct fdtable *table = BPF_CORE_READ(task, files, fdt);
+	struct file **files = BPF_CORE_READ(table, fd), *file = NULL;
+
+	if (number >= BPF_CORE_READ(table, max_fds) || bpf_probe_read_kernel(&file, sizeof file, files + number) || !file) {
+		return 0;
+	}
+	return BPF_CORE_READ(file, f_inode, i_mode) & 0170000;
+}
+
+/* Type of the file that a system call is about, as far as it is about one. */
+static __always_inline __u32 file_of_call(struct task_struct *task, __s32 call, const struct pt_regs *regs)
+{
+	__u32 number = 0;
+
+	if (takes_file(call)) {
+		return type_of_file(task, regs->rdi);
+	}
+	if (call == 7 || call == 271) { /* poll, ppoll */
+		/* It begins with the number of the file. */
+		if (regs->rsi == 1 && bpf_probe_read_user(&number, sizeof number, (const void *) regs->rdi) == 0) {
+			return type_of_file(task, number);
+		}
+		return regs->rsi ? 0 : SLIP_FILE_NONE;
+	}
+	if (call == 23 || call == 270) { /* select, pselect6 */
+		return regs->rdi ? 0 : SLIP_FILE_NONE;
+	}
+	return 0;
+}
+
+static __always_inline struct slip_wait *wait_of(const struct slip_wait_key *key)
+{
+	__u32 at = 0;
+	const __u32 *now = bpf_map_lookup_elem(&turn, &at);
+	return now && *now & 1 ? bpf_map_lookup_elem(&waits_1, key) : bpf_map_lookup_elem(&waits_0, key);
+}
+
+static __always_inline void add_wait(const struct slip_wait_key *key, const struct slip_wait *wait)
+{
+	__u32 at = 0;
+	const __u32 *now = bpf_map_lookup_elem(&turn, &at);
+	long failed = now && *now & 1 ? bpf_map_update_elem(&waits_1, key, wait, BPF_ANY)
+			: bpf_map_update_elem(&waits_0, key, wait, BPF_ANY);
+	if (failed) {
+		count(SLIP_COUNT_WAITS_LOST);
+	}
+}
+
+/* Counts a wait that has ended now. */
+static __always_inline void end_wait(struct slip_sleeper *sleeper, __u64 now)
+{
+	__u64 ready = sleeper->ready_ns ? sleeper->ready_ns : now;
+	struct slip_wait anew = {.count = 1, .blocked_ns = ready - sleeper->begin_ns, .ready_ns = now - ready};
+	struct slip_wait *wait = wait_of(&sleeper->key);
+	if (wait) {
+		/* The thread is part of the key, so nobody else adds to it. */
+		wait->count += anew.count;
+		wait->blocked_ns += anew.blocked_ns;
+		wait->ready_ns += anew.ready_ns;
+	} else {
+		add_wait(&sleeper->key, &anew);
+	}
+	sleeper->begin_ns = 0;
+}
+
+/* The running thread, which leaves its CPU. */
+static __always_inline void begin_wait(struct task_struct *task, bool preempted)
+{
+	struct bpf_pidns_info ids;
+	__u32 at = 0;
+
+	/* Threads of the kernel have no memory of their own. */
+	if (!task->mm || bpf_get_ns_current_pid_tgid(namespace_device, namespace_inode, &ids, sizeof ids)) {
+		return;
+	}
+	const struct slip_target *target = bpf_map_lookup_elem(&targets, &ids.tgid);
+	struct scratch *scratch = bpf_map_lookup_elem(&scratches, &at);
+	const struct pt_regs *regs = (const struct pt_regs *) bpf_task_pt_regs(task);
+	if (!target || !scratch || !regs) {
+		return;
+	}
+	struct slip_sleeper *sleeper = bpf_task_storage_get(&sleepers, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!sleeper) {
+		count(SLIP_COUNT_WAITS_LOST);
+		return;
+	}
+	if (sleeper->begin_ns) {
+		/* It got a CPU and we were not told: some kernels hide the switches of some tasks. It may have run since it was ready. */
+		end_wait(sleeper, sleeper->ready_ns ? sleeper->ready_ns : bpf_ktime_get_ns());
+	}
+	__s32 call = preempted ? SLIP_CALL_PREEMPTED : regs->orig_rax < 1024 ? regs->orig_rax : SLIP_CALL_NONE;
+	scratch->sample = (struct slip_sample) {
+		.kind = SLIP_EVENT_WAIT,
+		.id = target->id,
+		.time_ns = bpf_ktime_get_ns(),
+		.tid = ids.pid,
+		.call = call,
+		.file = file_of_call(task, call, regs),
+	};
+	if (!walk(scratch, target, regs->r14, regs->r15)) {
+		scratch->sample.flags |= SLIP_SAMPLE_FAILED;
+		send_sample(scratch);
+		return;
+	}
+	if (scratch->sample.flags & SLIP_SAMPLE_NO_STATE) {
+		return;
+	}
+	if (target->request && !read_word(target->request, &scratch->sample.request)) {
+		scratch->sample.request = 0;
+	}
+	sleeper->key = (struct slip_wait_key) {
+		.stack = scratch->sample.stack,
+		.request = scratch->sample.request,
+		.id = target->id,
+		.tid = ids.pid,
+		.call = call,
+		.file = scratch->sample.file,
+	};
+	if (!wait_of(&sleeper->key)) {
+		struct slip_wait none = {};
+		send_stack(scratch, target);
+		send_sample(scratch);
+		add_wait(&sleeper->key, &none);
+	}
+	sleeper->begin_ns = scratch->sample.time_ns;
+	sleeper->ready_ns = preempted ? scratch->sample.time_ns : 0;
+}
+
+/* Arguments: whether it was preempted, the task that leaves, the one that comes. */
+SEC("tp_btf/sched_switch")
+int on_switch(__u64 *context)
+{
+	struct task_struct *previous = (struct task_struct *) context[1];
+
+	/* A task that ends has 0x80 (TASK_DEAD). */
+	if (!(previous->__state & 0x80)) {
+		begin_wait(previous, context[0] || previous->__state == 0);
+	}
+	struct slip_sleeper *sleeper = bpf_task_storage_get(&sleepers, (struct task_struct *) context[2], 0, 0);
+	if (sleeper && sleeper->begin_ns) {
+		end_wait(sleeper, bpf_ktime_get_ns());
+	}
+	return 0;
+}
+
+SEC("tp_btf/sched_wakeup")
+int on_wakeup(__u64 *context)
+{
+	struct slip_sleeper *sleeper = bpf_task_storage_get(&sleepers, (struct task_struct *) context[0], 0, 0);
+
+	if (sleeper && sleeper->begin_ns && !sleeper->ready_ns) {
+		sleeper->ready_ns = bpf_ktime_get_ns();
+	}
+	return 0;
+}
+
+/* Lists the threads that are off their CPUs now. */
+SEC("iter/task")
+int list_sleepers(struct bpf_iter__task *context)
+{
+	struct task_struct *task = context->task;
+	struct slip_sleeper *sleeper = task ? bpf_task_storage_get(&sleepers, task, 0, 0) : NULL;
+
+	if (sleeper && sleeper->begin_ns) {
+		struct slip_sleeper copy = *sleeper;
+		bpf_seq_write(context->meta->seq, &copy, sizeof copy);
+	}
+	return 0;
 }
 
 SEC("perf_event")
@@ -232,14 +461,7 @@ int on_clock(struct bpf_perf_event_data *context)
 		scratch->sample.stack = 0;
 		scratch->sample.depth = 0;
 	}
-	__u64 bytes = scratch->sample.anchor_bytes;
-	barrier_var(bytes);
-	if (bytes > SLIP_ANCHOR_BYTES) {
-		return 0;
-	}
-	if (bpf_ringbuf_output(&events, &scratch->sample, sizeof scratch->sample + bytes, BPF_RB_NO_WAKEUP)) {
-		count(SLIP_COUNT_LOST);
-	}
+	send_sample(scratch);
 	return 0;
 }
 

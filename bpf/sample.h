@@ -37,6 +37,8 @@ struct slip_target {
 	__s64 slots[SLIP_MAX_SLOTS];
 	/* Where the pointer to the innermost frame lies; with `has_threads`, from the thread state on. */
 	__u64 current;
+	/* A word that differs from one request of the process to the next; 0 for none. */
+	__u64 request;
 	/* Below `current`, one more pointer to follow, and then this far: CPython 3.11 and 3.12. */
 	__u32 indirect;
 	__u32 is_indirect;
@@ -55,7 +57,7 @@ struct slip_target {
 	__u32 reserved;
 };
 
-enum slip_event_kind { SLIP_EVENT_STACK = 1, SLIP_EVENT_SAMPLE = 2 };
+enum slip_event_kind { SLIP_EVENT_STACK = 1, SLIP_EVENT_SAMPLE = 2, SLIP_EVENT_WAIT = 3 };
 
 /* The frame records of a stack, when it is seen for the first time, or again after a while. */
 struct slip_stack {
@@ -77,7 +79,43 @@ struct slip_stack {
 /* `instruction` is the innermost frame's. */
 #define SLIP_SAMPLE_HAS_INSTRUCTION 16
 
-/* One look at one thread. */
+/* In the place of a system call: a page was missing, or the thread was ready to go on and had to leave its CPU to another. */
+#define SLIP_CALL_NONE -1
+#define SLIP_CALL_PREEMPTED -2
+
+/* In the place of a file's type, as in `st_mode`: the call names no file, as `poll` to pass time. */
+#define SLIP_FILE_NONE 1
+
+/* What the waits that are counted together have in common. */
+struct slip_wait_key {
+	/* Key of the stack; 0 if no frame runs. */
+	__u64 stack;
+	__u64 request;
+	__u32 id;
+	__u32 tid;
+	__s32 call;
+	/* Type of the file that the call is about, as in `st_mode`; 0 if not known. */
+	__u32 file;
+};
+
+struct slip_wait {
+	__u64 count;
+	/* Until the thread was woken. */
+	__u64 blocked_ns;
+	/* From then on, until it had a CPU. */
+	__u64 ready_ns;
+};
+
+/* A thread that is off its CPU now. */
+struct slip_sleeper {
+	struct slip_wait_key key;
+	/* CLOCK_MONOTONIC; 0 while it has a CPU. */
+	__u64 begin_ns;
+	/* 0 while it is not ready. */
+	__u64 ready_ns;
+};
+
+/* One look at one thread: when the clock of its CPU goes off, or when it waits as it has not waited lately. */
 struct slip_sample {
 	__u32 kind;
 	__u32 id;
@@ -91,6 +129,10 @@ struct slip_sample {
 	__u64 instruction;
 	__u32 depth;
 	__u32 anchor_bytes;
+	/* Of a wait. */
+	__u64 request;
+	__s32 call;
+	__u32 file;
 	/* The ranges, one after the other. */
 };
 
@@ -102,6 +144,8 @@ enum slip_counter {
 	SLIP_COUNT_LOST,
 	/* The map of known stacks was full. */
 	SLIP_COUNT_FORGOTTEN,
+	/* Waits for which there was no room. */
+	SLIP_COUNT_WAITS_LOST,
 	SLIP_COUNTERS
 };
 

@@ -29,6 +29,22 @@ struct task_struct *fake_task = &task;
 static const uint32_t watched_pid = 10;
 uint32_t fake_pid, fake_tid = 11;
 bool fake_ring_is_full;
+uint64_t fake_time_ns;
+struct pt_regs fake_regs;
+
+/* What tasks keep, and the waits of each turn. */
+static struct {
+	const struct task_struct *task;
+	struct slip_sleeper sleeper;
+} stored[4];
+static struct {
+	struct slip_wait_key key;
+	struct slip_wait wait;
+} ended[2][8];
+static int ended_count[2];
+static uint32_t now_is_turn;
+static struct slip_sleeper listed[4];
+static int listed_count;
 
 static struct slip_target target;
 static struct scratch scratch;
@@ -68,6 +84,18 @@ void *fake_lookup(const void *map, const void *key)
 	if (map == &counters) {
 		return &counts[*(const uint32_t *) key];
 	}
+	if (map == &turn) {
+		return &now_is_turn;
+	}
+	if (map == &waits_0 || map == &waits_1) {
+		int which = map == &waits_1;
+		for (int i = 0; i < ended_count[which]; i++) {
+			if (memcmp(&ended[which][i].key, key, sizeof(struct slip_wait_key)) == 0) {
+				return &ended[which][i].wait;
+			}
+		}
+		return NULL;
+	}
 	for (int i = 0; i < known_count; i++) {
 		if (known_keys[i] == *(const uint64_t *) key) {
 			return &yes;
@@ -78,11 +106,37 @@ void *fake_lookup(const void *map, const void *key)
 
 long fake_update(const void *map, const void *key, const void *value)
 {
-	(void) value;
+	if (map == &waits_0 || map == &waits_1) {
+		int which = map == &waits_1;
+		if (ended_count[which] == 8) {
+			return -7;
+		}
+		memcpy(&ended[which][ended_count[which]].key, key, sizeof(struct slip_wait_key));
+		memcpy(&ended[which][ended_count[which]++].wait, value, sizeof(struct slip_wait));
+		return 0;
+	}
 	if (map != &known || known_count == 64) {
 		return -7;
 	}
 	known_keys[known_count++] = *(const uint64_t *) key;
+	return 0;
+}
+
+void *fake_storage(const struct task_struct *task, bool make)
+{
+	for (int i = 0; i < 4; i++) {
+		if (stored[i].task == task || (make && !stored[i].task)) {
+			stored[i].task = task;
+			return &stored[i].sleeper;
+		}
+	}
+	return NULL;
+}
+
+long fake_write(const void *bytes, uint32_t length)
+{
+	CHECK(length == sizeof *listed && listed_count < 4);
+	memcpy(&listed[listed_count++], bytes, length);
 	return 0;
 }
 
@@ -136,6 +190,15 @@ static void reset(void)
 	memset(counts, 0, sizeof counts);
 	memset(&stacks, 0, sizeof stacks);
 	memset(&samples, 0, sizeof samples);
+	memset(stored, 0, sizeof stored);
+	memset(ended, 0, sizeof ended);
+	memset(ended_count, 0, sizeof ended_count);
+	memset(&fake_regs, 0, sizeof fake_regs);
+	memset(&task, 0, sizeof task);
+	task.mm = (struct mm_struct *) memory;
+	fake_time_ns = 12345;
+	now_is_turn = 0;
+	listed_count = 0;
 	known_count = 0;
 	fake_pid = watched_pid;
 	fake_ring_is_full = false;
@@ -329,8 +392,176 @@ static void senseless_targets_are_refused(void)
 	CHECK(look()->depth == SLIP_MAX_FRAMES);
 }
 
+/* The task leaves its CPU for another that is none of ours, or comes back. */
+static void leave(bool preempted)
+{
+	struct task_struct other = {0};
+	on_switch((__u64[]) {preempted, (__u64) &task, (__u64) &other});
+}
+
+static void come_back(void)
+{
+	struct task_struct other = {0};
+	on_switch((__u64[]) {0, (__u64) &other, (__u64) &task});
+}
+
+static void wake(void)
+{
+	on_wakeup((__u64[]) {(__u64) &task});
+}
+
+static void waits_are_added_up(void)
+{
+	reset();
+	chain(3);
+	put(MEMORY_START + 128, 99);
+	target.request = MEMORY_START + 128;
+	task.__state = 1;
+	fake_regs.orig_rax = 35;
+	for (int i = 0; i < 3; i++) {
+		leave(false);
+		fake_time_ns += 100;
+		wake();
+		fake_time_ns += 10;
+		come_back();
+		fake_time_ns += 5;
+	}
+	/* The event comes with the first. */
+	const struct slip_sample *sample = (const struct slip_sample *) samples.data;
+	CHECK(samples.count == 1 && stacks.count == 1 && sample->kind == SLIP_EVENT_WAIT && sample->call == 35);
+	CHECK(ended_count[0] == 1 && ended[0][0].key.stack == sample->stack && ended[0][0].key.request == 99);
+	CHECK(ended[0][0].key.id == 7 && ended[0][0].key.tid == 11 && ended[0][0].key.call == 35);
+	struct slip_wait *wait = &ended[0][0].wait;
+	CHECK(wait->count == 3 && wait->blocked_ns == 300 && wait->ready_ns == 30);
+}
+
+static void wait_that_ends_in_the_next_turn_counts_there(void)
+{
+	reset();
+	chain(3);
+	task.__state = 1;
+	leave(false);
+	now_is_turn = 1;
+	fake_time_ns += 100;
+	wake();
+	come_back();
+	CHECK(ended[0][0].wait.count == 0 && ended[1][0].wait.count == 1 && ended[1][0].wait.blocked_ns == 100);
+	CHECK(memcmp(&ended[0][0].key, &ended[1][0].key, sizeof ended[0][0].key) == 0);
+}
+
+static void preempted_threads_are_ready(void)
+{
+	reset();
+	chain(3);
+	leave(true);
+	fake_time_ns += 40;
+	come_back();
+	CHECK(ended[0][0].key.call == SLIP_CALL_PREEMPTED);
+	CHECK(ended[0][0].wait.count == 1 && ended[0][0].wait.blocked_ns == 0 && ended[0][0].wait.ready_ns == 40);
+	/* It goes on, and the kernel asks it to leave although it would not have to wait. */
+	leave(false);
+	CHECK(ended[0][0].key.call == SLIP_CALL_PREEMPTED);
+}
+
+static void return_that_was_not_seen_is_made_up_for(void)
+{
+	reset();
+	chain(3);
+	task.__state = 1;
+	fake_regs.orig_rax = 230;
+	leave(false);
+	fake_time_ns += 100;
+	wake();
+	fake_time_ns += 1000;
+	leave(false);
+	CHECK(ended[0][0].wait.count == 1 && ended[0][0].wait.blocked_ns == 100 && ended[0][0].wait.ready_ns == 0);
+}
+
+static void who_waits_now_is_listed(void)
+{
+	struct bpf_iter_meta meta = {0};
+	struct bpf_iter__task context = {.meta = &meta, .task = &task};
+
+	reset();
+	chain(3);
+	list_sleepers(&context);
+	CHECK(listed_count == 0);
+	task.__state = 1;
+	leave(false);
+	list_sleepers(&context);
+	CHECK(listed_count == 1 && listed[0].begin_ns == 12345 && listed[0].ready_ns == 0 && listed[0].key.tid == 11);
+	come_back();
+	list_sleepers(&context);
+	CHECK(listed_count == 1);
+}
+
+static void files_of_calls_are_told(void)
+{
+	struct inode pipe = {.i_mode = 0010600}, socket = {.i_mode = 0140777};
+	struct file files[] = {{&pipe}, {&socket}}, *table[] = {&files[0], &files[1], NULL};
+	struct fdtable fdtable = {.max_fds = 3, .fd = table};
+	struct files_struct all = {.fdt = &fdtable};
+	const uint64_t polled = MEMORY_START + 256;
+	static const struct {
+		unsigned long call, first, second;
+		uint32_t file;
+	} cases[] = {
+		{0, 0, 0, 0010000}, {45, 1, 0, 0140000}, {0, 2, 0, 0}, {0, 3, 0, 0}, {35, 0, 0, 0},
+		{7, MEMORY_START + 256, 1, 0140000}, {7, MEMORY_START + 256, 2, 0}, {7, 0, 0, SLIP_FILE_NONE},
+		{23, 0, 0, SLIP_FILE_NONE}, {23, 5, 0, 0}, {-1ul, 0, 0, 0},
+	};
+
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		reset();
+		chain(1);
+		put(polled, 1);
+		task.files = &all;
+		task.__state = 1;
+		fake_regs.orig_rax = cases[i].call;
+		fake_regs.rdi = cases[i].first;
+		fake_regs.rsi = cases[i].second;
+		leave(false);
+		const struct slip_sample *sample = (const struct slip_sample *) samples.data;
+		CHECK(samples.count == 1 && sample->file == cases[i].file && sample->call == (int) cases[i].call);
+	}
+}
+
+static void waits_without_a_stack_are_told_or_left_out(void)
+{
+	reset();
+	chain(60);
+	task.__state = 1;
+	absent[2] = true;
+	leave(false);
+	CHECK(samples.count == 1 && ((struct slip_sample *) samples.data)->flags & SLIP_SAMPLE_FAILED && ended_count[0] == 0);
+	/* A task of the kernel, one that ends, one of another process. */
+	reset();
+	chain(1);
+	task.mm = NULL;
+	leave(false);
+	task.mm = (struct mm_struct *) memory;
+	task.__state = 0x80;
+	leave(false);
+	task.__state = 1;
+	fake_pid++;
+	leave(false);
+	CHECK(samples.count == 0 && ended_count[0] == 0);
+	/* No room for the wait. */
+	fake_pid = watched_pid;
+	ended_count[0] = 8;
+	leave(false);
+	CHECK(counts[SLIP_COUNT_WAITS_LOST] == 1);
+}
+
 int main(void)
 {
+	waits_are_added_up();
+	wait_that_ends_in_the_next_turn_counts_there();
+	preempted_threads_are_ready();
+	return_that_was_not_seen_is_made_up_for();
+	who_waits_now_is_listed();
+	files_of_calls_are_told();
+	waits_without_a_stack_are_told_or_left_out();
 	chain_is_copied();
 	known_stack_is_sent_once();
 	no_frame_is_no_stack();

@@ -55,7 +55,7 @@ pub(crate) fn run(options: &DumpOptions) -> Result<(), Failure> {
     if stop.load(Ordering::Relaxed) {
         return Err(Failure::silent(failure::INTERRUPTED));
     }
-    sampler.finish(&mut sink);
+    sampler.finish(0, &mut sink);
     let threads = sink.threads().len();
     let text = if options.json { json(&mut sink, &samples) } else { plain(&mut sink, &samples) };
     crate::print(text.as_bytes())?;

@@ -177,9 +177,12 @@ fn sampler(options: &RecordOptions, interval_ns: u64) -> Result<Box<dyn Sampler>
     if options.sampler == SamplerName::Outside {
         return Ok(Box::new(OutsideSampler::new(how)));
     }
-    if mode != Mode::Cpu || options.pause {
-        return Err(Failure::new(failure::USAGE, "the kernel samples threads that run, and stops none")
-            .hint("`--sampler kernel` goes with `--mode cpu` and without `--pause`"));
+    if mode == Mode::Gil || options.pause {
+        return Err(Failure::new(
+            failure::USAGE,
+            "the kernel does not see who holds the global interpreter lock, and stops nobody",
+        )
+        .hint("`--mode gil` and `--pause` go with `--sampler outside`"));
     }
     match KernelSampler::start(how, interval_ns) {
         Ok(sampler) => Ok(Box::new(sampler)),

@@ -45,6 +45,7 @@ impl Interpreter {
             threads: Some(ThreadPlan { slots, thread_id: thread.thread_id }),
             current: RemoteAddr(current as u64),
             indirect,
+            request: None,
             frame: frames::layout(&self.offsets.frame),
             in_registers: false,
         }))

@@ -3,8 +3,10 @@
 //! Owns everything that has to do with eBPF; the only user of libbpf. Never writes into a target, and never knows an
 //! interpreter: [`slip_remote::StackPlan`] says how its stacks are walked.
 
-mod clock;
+mod probe;
+mod wait;
 mod wire;
 
-pub use clock::{Clock, Counters, ProbeError};
+pub use probe::{Counters, Probe, ProbeError, ProbeOptions};
+pub use wait::{Sleeper, WaitKey, Waited};
 pub use wire::{CopiedStack, Event, Look};

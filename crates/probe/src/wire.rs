@@ -2,6 +2,8 @@
 
 use slip_remote::{RemoteAddr, StackPlan};
 
+use crate::wait::WaitKey;
+
 pub(crate) const MAX_FRAMES: usize = 128;
 pub(crate) const FRAME_STRIDE: usize = 96;
 const MAX_RANGES: usize = 6;
@@ -11,12 +13,13 @@ const MAX_SLOTS: usize = 2;
 const MAX_KEYS: usize = 2;
 
 /// `struct slip_target`
-const TARGET_BYTES: usize = MAX_RANGES * 16 + MAX_SLOTS * 8 + 8 + 4 * 12;
+const TARGET_BYTES: usize = MAX_RANGES * 16 + MAX_SLOTS * 8 + 16 + 4 * 12;
 
 const EVENT_STACK: u32 = 1;
 const EVENT_SAMPLE: u32 = 2;
+const EVENT_WAIT: u32 = 3;
 const STACK_HEADER: usize = 24;
-const SAMPLE_HEADER: usize = 56;
+const SAMPLE_HEADER: usize = 72;
 
 const TRUNCATED: u32 = 1;
 const FAILED: u32 = 2;
@@ -62,6 +65,8 @@ pub struct Look {
     pub instruction: Option<RemoteAddr>,
     /// The thread state.
     pub thread_state: RemoteAddr,
+    /// The thread is about to wait, for the first time since waits were taken last that it waits so; it does not run.
+    pub wait: Option<WaitKey>,
     /// What the plan's ranges held.
     pub anchor: Vec<u8>,
 }
@@ -105,7 +110,7 @@ pub(crate) fn target(plan: &StackPlan, id: u32) -> Option<[u8; TARGET_BYTES]> {
     for at in 0..MAX_SLOTS {
         u64s(&[slots.get(at).map_or(0, |slot| slot.cast_unsigned())]);
     }
-    u64s(&[plan.current.0]);
+    u64s(&[plan.current.0, plan.request.map_or(0, |at| at.0)]);
     let u32s = [
         plan.indirect.unwrap_or(0),
         usize::from(plan.indirect.is_some()),
@@ -144,9 +149,17 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<Event> {
                 frames: records.flat_map(|record| &record[..len]).copied().collect(),
             }))
         }
-        EVENT_SAMPLE => {
+        kind @ (EVENT_SAMPLE | EVENT_WAIT) => {
             let flags = u32_at(20)?;
             let has = |flag: u32| flags & flag != 0;
+            let wait = WaitKey {
+                stack: u64_at(24)?,
+                request: u64_at(56)?,
+                id: u32_at(4)?,
+                tid: u32_at(16)?,
+                call: u32_at(64)?.cast_signed(),
+                file: u32_at(68)?,
+            };
             let instruction = RemoteAddr(u64_at(40)?);
             let anchor_bytes = usize::try_from(u32_at(52)?).ok()?;
             Some(Event::Look(Look {
@@ -161,6 +174,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<Event> {
                 is_foreign: has(NO_STATE),
                 instruction: has(HAS_INSTRUCTION).then_some(instruction),
                 thread_state: RemoteAddr(u64_at(32)?),
+                wait: (kind == EVENT_WAIT).then_some(wait),
                 anchor: bytes.get(SAMPLE_HEADER..)?.get(..anchor_bytes)?.to_vec(),
             }))
         }

@@ -1,10 +1,11 @@
-//! The sampler that the kernel calls: the stacks of threads that run, copied while they stand still.
+//! The sampler that the kernel calls: stacks of threads that run or go to wait, copied while they stand still.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use slip_probe::{Clock, CopiedStack, Event, Look, ProbeError};
-use slip_remote::{Copied, StackPlan};
+use slip_model::{Mode, Sample, State, Wait, WaitReason};
+use slip_probe::{CopiedStack, Event, Look, Probe, ProbeError, ProbeOptions, WaitKey, Waited};
+use slip_remote::{Activity, Copied, StackPlan};
 use slip_zend::CodeCache;
 
 use crate::outside::Options;
@@ -15,20 +16,35 @@ use crate::{Sampler, Sink, TargetIssue};
 /// Most stacks that are kept of one process; then its are forgotten, and told again as they are seen.
 const MAX_STACKS: usize = 32_768;
 
-/// Events that were lost are counted this often: it takes a system call for each counter.
-const COUNT_INTERVAL_NS: u64 = 250_000_000;
+/// Waits that have ended, and events that were lost, are taken from the kernel this often: it takes a system call for each
+/// counter.
+const TAKE_INTERVAL_NS: u64 = 250_000_000;
 
-/// Samples threads that run by a clock of each CPU. Threads that wait are not seen.
+/// Samples threads that run by a clock of each CPU, and counts the waits of those that do not, as the mode asks.
 #[derive(Debug)]
 pub struct KernelSampler {
     options: Options,
-    clock: Clock,
+    probe: Probe,
     processes: Vec<Target>,
     last_id: u32,
     code: CodeCache,
     /// Events that had no room in the ring, as far as they have been counted.
     lost: u64,
-    next_count_ns: u64,
+    next_take_ns: u64,
+    /// What is known of waits that may still end.
+    waits: HashMap<WaitKey, Place>,
+    /// Processes that have ended, of which some waits may not have been taken yet, with the turn.
+    gone: Vec<(u32, u64)>,
+    /// How often waits were taken.
+    turn: u64,
+}
+
+/// Where a thread waits.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    sample: Sample,
+    /// When it was last seen to wait here.
+    turn: u64,
 }
 
 #[derive(Debug)]
@@ -44,28 +60,95 @@ struct Target {
 }
 
 impl KernelSampler {
-    /// A sampler without targets, whose clocks go off each `interval_ns`.
+    /// A sampler without targets. In [`Mode::Cpu`] clocks go off each `interval_ns`, in [`Mode::Offcpu`] waits are seen, in
+    /// [`Mode::Wall`] both.
     ///
     /// # Errors
     ///
-    /// As for [`Clock::start`].
+    /// As for [`Probe::start`].
     pub fn start(options: Options, interval_ns: u64) -> Result<Self, ProbeError> {
-        let clock = Clock::start(interval_ns)?;
+        let probe = Probe::start(ProbeOptions {
+            interval_ns: (options.mode != Mode::Offcpu).then_some(interval_ns),
+            waits: matches!(options.mode, Mode::Wall | Mode::Offcpu),
+        })?;
         Ok(Self {
             options,
-            clock,
+            probe,
             processes: Vec::new(),
             last_id: 0,
             code: CodeCache::default(),
             lost: 0,
-            next_count_ns: 0,
+            next_take_ns: 0,
+            waits: HashMap::new(),
+            gone: Vec::new(),
+            turn: 0,
         })
     }
 
     fn count_lost(&mut self, sink: &mut Sink) {
-        let lost = self.clock.counters().lost;
+        let counters = self.probe.counters();
+        let lost = counters.lost + counters.waits_lost;
         sink.totals.failed += lost - self.lost;
         self.lost = lost;
+    }
+
+    /// Reads what the kernel has told, `now_ns` after the begin of the recording.
+    fn take_events(&mut self, now_ns: u64, sink: &mut Sink) {
+        // The kernel's time is that of the same clock as ours.
+        let (now, monotonic_ns) = (Instant::now(), monotonic_ns());
+        let events = self.probe.take(Duration::ZERO).unwrap_or_default();
+        for event in events {
+            match event {
+                Event::Look(look) => {
+                    self.store(&look, (now, monotonic_ns), monotonic_ns.saturating_sub(now_ns), sink);
+                }
+                Event::Stack(stack) => {
+                    if let Some(target) = self.processes.iter_mut().find(|target| target.id == stack.id) {
+                        if target.stacks.len() >= MAX_STACKS {
+                            self.probe.forget_stacks(target.stacks.drain().map(|(key, _)| key));
+                        }
+                        target.stacks.insert(stack.key, stack);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Stores waits that have ended, and forgets where threads waited that have gone on to wait elsewhere.
+    ///
+    /// What is taken ended before the last turn; since then, threads may have begun to wait anew. A thread that has not been
+    /// active since waits where it did.
+    fn store_waits(&mut self, taken: &[(WaitKey, Waited)], now_ns: u64, sink: &mut Sink) {
+        self.turn += 1;
+        let mut active = HashSet::new();
+        for (key, waited) in taken {
+            active.insert((key.id, key.tid));
+            // Where there is none, its event was lost or said nothing certain; that has been counted.
+            if let Some(place) = self.waits.get_mut(key) {
+                place.turn = self.turn;
+                push_waits(sink, place.sample, key, *waited, now_ns);
+            }
+        }
+        let turn = self.turn;
+        for (id, _) in self.gone.extract_if(.., |(_, since)| *since + 2 < turn) {
+            self.waits.retain(|key, _| key.id != id);
+        }
+        self.waits.retain(|key, place| place.turn + 2 >= turn || !active.contains(&(key.id, key.tid)));
+    }
+
+    /// Has waits counted that are under way already, as if they began now.
+    fn note_waiting(&mut self, pid: u32, now_ns: u64, sink: &mut Sink) {
+        let Some(target) = self.processes.iter_mut().find(|target| target.process.pid() == pid) else {
+            return;
+        };
+        let since_ns = monotonic_ns();
+        for (tid, sample) in target.process.waiting(now_ns, self.options, sink, &mut self.code) {
+            if let Some(key) = WaitKey::of_waiting(pid, tid, target.id)
+                && self.probe.note_sleeper(key, since_ns)
+            {
+                self.waits.insert(key, Place { sample, turn: self.turn });
+            }
+        }
     }
 
     fn store(&mut self, look: &Look, (now, now_ns): (Instant, u64), start_ns: u64, sink: &mut Sink) {
@@ -93,8 +176,31 @@ impl KernelSampler {
         let age = Duration::from_nanos(now_ns.saturating_sub(look.time_ns));
         let at = now.checked_sub(age).unwrap_or(now);
         let time_ns = look.time_ns.saturating_sub(start_ns);
-        target.process.store_copied((&copied, time_ns, at), self.options, sink, &mut self.code);
+        let activity = if look.wait.is_some() { Activity::Blocked } else { Activity::Running };
+        let moment = (&copied, time_ns, at);
+        let seen = target.process.see_copied(moment, activity, self.options, sink, &mut self.code);
+        match (seen, look.wait) {
+            (Some(sample), Some(key)) => {
+                self.waits.insert(key, Place { sample, turn: self.turn });
+            }
+            (Some(sample), None) => sink.push(sample),
+            (None, _) => {}
+        }
     }
+}
+
+/// Stores waits of one kind: for what they were for, and then for a CPU.
+fn push_waits(sink: &mut Sink, at: Sample, key: &WaitKey, waited: Waited, now_ns: u64) {
+    let count = u32::try_from(waited.count).unwrap_or(u32::MAX);
+    let mut push = |reason: WaitReason, total_ns: u64| {
+        if total_ns > 0 {
+            let Sample { thread, stack, state, request, .. } = at;
+            let state = if reason == WaitReason::Cpu { state.with(State::ON_CPU) } else { state };
+            sink.push_wait(Wait { time_ns: now_ns, thread, stack, state, request, reason, count, total_ns });
+        }
+    };
+    push(key.reason(), waited.blocked_ns);
+    push(WaitReason::Cpu, waited.ready_ns);
 }
 
 impl Sampler for KernelSampler {
@@ -103,8 +209,15 @@ impl Sampler for KernelSampler {
     }
 
     fn cannot_see(&self) -> Vec<String> {
+        let unseen = match self.options.mode {
+            Mode::Cpu => "threads that wait are not seen",
+            Mode::Offcpu => "threads that run are not seen",
+            _ => {
+                "threads other than the first of a process are not seen before their first wait begins, before Linux 6.9"
+            }
+        };
         vec![
-            "threads that wait are not seen".to_owned(),
+            unseen.to_owned(),
             "without opcache, PHP functions whose request ends before their names are read, some milliseconds later, are \
              dropped and counted as torn"
                 .to_owned(),
@@ -118,7 +231,7 @@ impl Sampler for KernelSampler {
         let cannot = |reason: String| TargetIssue::Unsupported { reason };
         let plan = process.plan().ok_or(TargetIssue::NotReady)?;
         self.last_id += 1;
-        self.clock.watch(pid, self.last_id, &plan).map_err(|error| cannot(error.to_string()))?;
+        self.probe.watch(pid, self.last_id, &plan).map_err(|error| cannot(error.to_string()))?;
         let stacks = HashMap::new();
         self.processes.push(Target {
             id: self.last_id,
@@ -128,13 +241,17 @@ impl Sampler for KernelSampler {
             is_gone: false,
             has_begun: false,
         });
+        if matches!(self.options.mode, Mode::Wall | Mode::Offcpu) {
+            self.note_waiting(pid, now_ns, sink);
+        }
         Ok(())
     }
 
     fn remove(&mut self, pid: u32, now_ns: u64, sink: &mut Sink) {
-        let Self { processes, code, clock, .. } = self;
+        let Self { processes, code, probe, gone, turn, .. } = self;
         for mut target in processes.extract_if(.., |target| target.process.pid() == pid) {
-            clock.forget(pid);
+            probe.forget(pid);
+            gone.push((target.id, *turn));
             target.process.finish(sink, code);
             sink.end_process(target.process.id(), now_ns);
         }
@@ -145,35 +262,20 @@ impl Sampler for KernelSampler {
     }
 
     fn sample(&mut self, now_ns: u64, sink: &mut Sink) -> Vec<u32> {
-        // The kernel's time is that of the same clock as ours.
-        let (now, monotonic_ns) = (Instant::now(), monotonic_ns());
-        let events = self.clock.take(Duration::ZERO).unwrap_or_default();
         for target in &mut self.processes {
             target.has_begun = false;
             target.is_gone = !target.process.is_there(now_ns);
         }
-        for event in events {
-            match event {
-                Event::Look(look) => {
-                    self.store(&look, (now, monotonic_ns), monotonic_ns.saturating_sub(now_ns), sink);
-                }
-                Event::Stack(stack) => {
-                    if let Some(target) = self.processes.iter_mut().find(|target| target.id == stack.id) {
-                        if target.stacks.len() >= MAX_STACKS {
-                            self.clock.forget_stacks(target.stacks.drain().map(|(key, _)| key));
-                        }
-                        target.stacks.insert(stack.key, stack);
-                    }
-                }
-            }
-        }
-        if now_ns >= self.next_count_ns {
-            self.next_count_ns = now_ns.saturating_add(COUNT_INTERVAL_NS);
+        self.take_events(now_ns, sink);
+        if now_ns >= self.next_take_ns {
+            self.next_take_ns = now_ns.saturating_add(TAKE_INTERVAL_NS);
             self.count_lost(sink);
+            let taken = self.probe.take_waits().unwrap_or_default();
+            self.store_waits(&taken, now_ns, sink);
         }
         for target in self.processes.iter_mut().filter(|target| !target.is_gone) {
             if let Some(plan) = target.process.plan_anew().filter(|plan| *plan != target.plan)
-                && self.clock.watch(target.process.pid(), target.id, &plan).is_ok()
+                && self.probe.watch(target.process.pid(), target.id, &plan).is_ok()
             {
                 target.plan = plan;
             }
@@ -190,7 +292,23 @@ impl Sampler for KernelSampler {
         gone
     }
 
-    fn finish(&mut self, sink: &mut Sink) {
+    fn finish(&mut self, now_ns: u64, sink: &mut Sink) {
+        let taken = self.probe.stop().unwrap_or_default();
+        let monotonic_ns = monotonic_ns();
+        self.take_events(now_ns, sink);
+        self.store_waits(&taken, now_ns, sink);
+        // Waits that are under way count as far as they have got.
+        for sleeper in self.probe.sleepers().unwrap_or_default() {
+            if let Some(place) = self.waits.get(&sleeper.key) {
+                let ready_ns = if sleeper.ready_ns == 0 { monotonic_ns } else { sleeper.ready_ns };
+                let waited = Waited {
+                    count: 1,
+                    blocked_ns: ready_ns.saturating_sub(sleeper.begin_ns),
+                    ready_ns: monotonic_ns.saturating_sub(ready_ns),
+                };
+                push_waits(sink, place.sample, &sleeper.key, waited, now_ns);
+            }
+        }
         self.count_lost(sink);
         for target in &mut self.processes {
             target.process.finish(sink, &mut self.code);

@@ -109,7 +109,7 @@ impl Sampler for OutsideSampler {
         gone
     }
 
-    fn finish(&mut self, sink: &mut Sink) {
+    fn finish(&mut self, _now_ns: u64, sink: &mut Sink) {
         for process in &mut self.processes {
             process.finish(sink, &mut self.code);
         }

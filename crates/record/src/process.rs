@@ -268,14 +268,16 @@ impl WatchedProcess {
         }
     }
 
-    /// Stores a stack that the kernel has copied of a thread that ran, at `time_ns` since the begin of the recording.
-    pub(crate) fn store_copied(
+    /// What a stack that the kernel has copied says of its thread, at `time_ns` since the begin of the recording. `None` if it
+    /// says nothing certain, which is counted.
+    pub(crate) fn see_copied(
         &mut self,
         (copied, time_ns, at): (&Copied<'_>, u64, Instant),
+        activity: Activity,
         options: Options,
         sink: &mut Sink,
         code: &mut CodeCache,
-    ) {
+    ) -> Option<Sample> {
         let reading = match &mut self.reader {
             Reader::Python(interpreter) => {
                 let named = interpreter.name_copied(&self.memory, &mut sink.interner, copied);
@@ -294,10 +296,52 @@ impl WatchedProcess {
         };
         let Ok(Some(reading)) = reading else {
             sink.totals.failed += 1;
-            return;
+            return None;
         };
         let (thread, _) = self.thread(usize::MAX, &reading.stack, false, sink);
-        self.store_php(time_ns, options, sink, &reading, (thread, Activity::Running));
+        let sample = self.php_sample(time_ns, sink, &reading, (thread, activity));
+        if reading.stack.outcome == Outcome::Torn {
+            sink.totals.torn += 1;
+            return None;
+        }
+        Some(sample)
+    }
+
+    /// Threads that wait now, by the number that the host has for them, read from outside. Those that cannot be read now are
+    /// left out.
+    pub(crate) fn waiting(
+        &mut self,
+        now_ns: u64,
+        options: Options,
+        sink: &mut Sink,
+        code: &mut CodeCache,
+    ) -> Vec<(u32, Sample)> {
+        let mut readings = Vec::new();
+        let read = match &mut self.reader {
+            Reader::Python(interpreter) => {
+                let mut stacks = Vec::new();
+                let read = interpreter.sample(&self.memory, &mut sink.interner, &mut stacks).is_ok();
+                let plain = |stack| PhpReading { stack, phase: Phase::Code, request: None };
+                readings.extend(stacks.into_iter().map(plain));
+                read
+            }
+            Reader::Php(engine) => {
+                let php_options = slip_zend::SampleOptions { keep_query: options.keep_query };
+                let mut reading = PhpReading::default();
+                let read = engine.sample(&self.memory, &mut sink.interner, code, &php_options, &mut reading);
+                readings.push(reading);
+                read.is_ok()
+            }
+        };
+        let mut waiting = Vec::new();
+        for (at, reading) in readings.iter().enumerate().filter(|_| read) {
+            let (thread, activity) = self.thread(at, &reading.stack, true, sink);
+            if activity == Activity::Blocked && reading.stack.outcome != Outcome::Torn {
+                let sample = self.php_sample(now_ns, sink, reading, (thread, activity));
+                waiting.extend(sink.threads().get(thread.0 as usize).map(|known| (known.tid, sample)));
+            }
+        }
+        waiting
     }
 
     /// Whether no thread has run since the last sample: then nothing needs to be read, as nothing has changed.
@@ -386,8 +430,21 @@ impl WatchedProcess {
         options: Options,
         sink: &mut Sink,
         reading: &PhpReading,
-        (thread, activity): (ThreadId, Activity),
+        seen: (ThreadId, Activity),
     ) {
+        let sample = self.php_sample(time_ns, sink, reading, seen);
+        let Sample { thread, state, request, .. } = sample;
+        self.store(time_ns, options, sink, &reading.stack, thread, state, request);
+    }
+
+    /// What a worker does, and in which request.
+    fn php_sample(
+        &mut self,
+        time_ns: u64,
+        sink: &mut Sink,
+        reading: &PhpReading,
+        (thread, activity): (ThreadId, Activity),
+    ) -> Sample {
         let mut state = state_of(&reading.stack, activity);
         match reading.phase {
             Phase::Idle => state = state.with(State::IDLE),
@@ -403,7 +460,7 @@ impl WatchedProcess {
                 RequestId(0)
             }
         };
-        self.store(time_ns, options, sink, &reading.stack, thread, state, request);
+        Sample { time_ns, thread, stack: reading.stack.stack, state, request }
     }
 
     /// Stores one sample, or counts why it is left out.

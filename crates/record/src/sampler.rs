@@ -59,6 +59,6 @@ pub trait Sampler {
     /// Returns the processes that turn out to be gone: they are no longer sampled.
     fn sample(&mut self, now_ns: u64, sink: &mut Sink) -> Vec<u32>;
 
-    /// The recording ends: requests that are still open are closed.
-    fn finish(&mut self, sink: &mut Sink);
+    /// The recording ends, at `now_ns` since its begin: requests and waits that are still under way are closed.
+    fn finish(&mut self, now_ns: u64, sink: &mut Sink);
 }

@@ -174,7 +174,7 @@ impl<'a> Session<'a> {
             Some(ending) => ending,
             None => self.sample_until_end(start_ns, cpu_before_ns, stop, &file, &mut progress),
         };
-        self.sampler.finish(&mut self.sink);
+        self.sampler.finish(monotonic_ns() - start_ns, &mut self.sink);
         self.note_time(start_ns, cpu_before_ns);
         let totals = Totals { complete: true, ..self.sink.totals };
         file.finish(self.sink.take_batch(), totals)?;
@@ -444,7 +444,7 @@ mod tests {
             if self.looks == self.leaves_at { std::mem::take(&mut self.pids) } else { Vec::new() }
         }
 
-        fn finish(&mut self, _sink: &mut Sink) {}
+        fn finish(&mut self, _now_ns: u64, _sink: &mut Sink) {}
     }
 
     /// Records process `pid` at 1 kHz.

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 use slip_model::{Interner, Outcome, StackId};
-use slip_probe::{Clock, CopiedStack, Counters, Event, Look, ProbeError};
+use slip_probe::{CopiedStack, Counters, Event, Look, Probe, ProbeError, ProbeOptions};
 use slip_remote::{Copied, LiveProcess, StackPlan};
 use slip_testkit::{Launch, skip};
 
@@ -21,8 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const PERIOD: Duration = Duration::from_millis(10);
 
 /// A clock, or `None` where the kernel lets nobody have one.
-fn start_clock() -> Option<Clock> {
-    match Clock::start(INTERVAL_NS) {
+fn start_clock() -> Option<Probe> {
+    match Probe::start(ProbeOptions { interval_ns: Some(INTERVAL_NS), waits: false }) {
         Ok(clock) => Some(clock),
         Err(error @ (ProbeError::Denied(_) | ProbeError::NoTypes)) => {
             skip("stacks copied in the kernel", &error.to_string());
@@ -47,7 +47,7 @@ struct Seen {
 
 /// Watches process `pid` and has `name` name each stack, until there are enough.
 fn watch(
-    clock: &mut Clock,
+    clock: &mut Probe,
     pid: u32,
     plan: &StackPlan,
     mut name: impl FnMut(&Copied<'_>, bool) -> Option<Vec<String>>,

@@ -34,6 +34,8 @@ pub struct StackPlan {
     pub current: RemoteAddr,
     /// The pointer leads to a structure that has the pointer to the frame here.
     pub indirect: Option<usize>,
+    /// A word that differs from one request of the process to the next, if there is one.
+    pub request: Option<RemoteAddr>,
     /// The records.
     pub frame: FrameLayout,
     /// The innermost frame is in `r14` and its instruction in `r15` while the interpreter's loop runs.

@@ -24,6 +24,7 @@ impl Engine {
             threads: None,
             current: places.executor_globals.offset(table.current_execute_data as u64),
             indirect: None,
+            request: Some(places.proof_place()),
             frame: self.layout.clone(),
             in_registers: true,
         }

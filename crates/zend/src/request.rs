@@ -184,7 +184,7 @@ impl Places {
     }
 
     /// Where the value lies that tells requests apart best.
-    fn proof_place(&self) -> RemoteAddr {
+    pub(crate) fn proof_place(&self) -> RemoteAddr {
         match self.mm.shadow_key {
             Some(at) if !self.heap.is_null() => self.heap.offset(at as u64),
             _ => self.sapi_globals.offset(self.offsets.sapi_globals.global_request_time as u64),

@@ -1,2 +1,5 @@
-/* Nothing is relocated on the host. */
-#define BPF_CORE_READ(pointer, field) ((pointer)->field)
+/* Nothing is relocated on the host. What cannot be read is 0. */
+#define BPF_CORE_READ_1(pointer, a) ((pointer) ? (pointer)->a : 0)
+#define BPF_CORE_READ_2(pointer, a, b) ((pointer) && (pointer)->a ? (pointer)->a->b : 0)
+#define BPF_CORE_READ_NAME(a, b, name, ...) name
+#define BPF_CORE_READ(pointer, ...) BPF_CORE_READ_NAME(__VA_ARGS__, BPF_CORE_READ_2, BPF_CORE_READ_1, )(pointer, __VA_ARGS__)

@@ -18,19 +18,28 @@ struct task_struct;
 extern struct task_struct *fake_task;
 extern uint32_t fake_pid, fake_tid;
 extern bool fake_ring_is_full;
+extern uint64_t fake_time_ns;
+extern struct pt_regs fake_regs;
 
 /* Memory of the target. */
 long fake_read(void *to, uint32_t bytes, uint64_t from);
 void *fake_lookup(const void *map, const void *key);
 long fake_update(const void *map, const void *key, const void *value);
 long fake_output(const void *event, uint64_t bytes, uint64_t flags);
+/* NULL if the task has none and none is to be made. */
+void *fake_storage(const struct task_struct *task, bool make);
+long fake_write(const void *bytes, uint32_t length);
 
 #define bpf_probe_read_user(to, bytes, from) fake_read(to, bytes, (uint64_t) (from))
 #define bpf_map_lookup_elem(map, key) fake_lookup(map, key)
 #define bpf_map_update_elem(map, key, value, flags) fake_update(map, key, value)
 #define bpf_ringbuf_output(ring, event, bytes, flags) fake_output(event, bytes, flags)
 #define bpf_get_current_task() ((uint64_t) fake_task)
-#define bpf_ktime_get_ns() 12345ull
+#define bpf_ktime_get_ns() fake_time_ns
+#define bpf_task_pt_regs(task) ((long) &fake_regs)
+#define bpf_task_storage_get(map, task, value, flags) fake_storage(task, (flags) & BPF_LOCAL_STORAGE_GET_F_CREATE)
+#define bpf_probe_read_kernel(to, bytes, from) (memcpy(to, from, bytes), 0)
+#define bpf_seq_write(file, data, bytes) fake_write(data, bytes)
 
 #define bpf_get_ns_current_pid_tgid(device, inode, ids, bytes) \
 	((void) (device), (void) (inode), (ids)->pid = fake_tid, (ids)->tgid = fake_pid, 0)

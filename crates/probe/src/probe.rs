@@ -1,0 +1,393 @@
+//! Looks at threads in the kernel: at what runs when the clock of a CPU goes off, and at what leaves a CPU to wait.
+
+use std::cell::RefCell;
+use std::fs;
+use std::io::{self, Read as _};
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::rc::Rc;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use libbpf_rs::{
+    Iter, Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel, ProgramMut,
+    RingBuffer, RingBufferBuilder,
+};
+use slip_remote::{PerfScope, StackPlan, open_perf_event};
+use thiserror::Error;
+
+use crate::wait::{Sleeper, WaitKey, Waited};
+use crate::wire::{self, Event};
+
+/// The program, compiled by `build.rs`.
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/sample.bpf.o"));
+
+/// What libbpf has to say of the program that is being loaded.
+static SAID: Mutex<String> = Mutex::new(String::new());
+
+/// Of `enum perf_sw_ids` (`include/uapi/linux/perf_event.h`).
+const PERF_COUNT_SW_CPU_CLOCK: u64 = 0;
+
+/// Programs that see waits, and maps that only they use: they need Linux 5.15.
+const WAIT_PROGRAMS: [&str; 3] = ["on_switch", "on_wakeup", "list_sleepers"];
+const WAIT_MAPS: [&str; 3] = ["waits_0", "waits_1", "sleepers"];
+
+/// Waits that are taken at once.
+const BATCH: u32 = 1_024;
+
+/// Longest time that a program in the kernel may still run after it has been detached: they take microseconds.
+const LAST_RUN: Duration = Duration::from_millis(1);
+
+/// What is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProbeOptions {
+    /// The clocks go off so often; `None` for no clocks.
+    pub interval_ns: Option<u64>,
+    /// Threads that leave their CPU are looked at as well.
+    pub waits: bool,
+}
+
+/// Why nothing can be sampled in the kernel.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ProbeError {
+    /// The kernel does not allow it.
+    #[error("the kernel refuses eBPF programs: {0}")]
+    Denied(io::Error),
+    /// The kernel does not describe its structures.
+    #[error("the kernel has no description of its types (/sys/kernel/btf/vmlinux)")]
+    NoTypes,
+    /// The program was not accepted; what the kernel said.
+    #[error("the kernel did not accept the program: {0}")]
+    Load(String),
+    /// The clock cannot be had.
+    #[error("the clock of CPU {cpu} cannot be opened: {error}")]
+    Event {
+        /// Which.
+        cpu: u32,
+        /// Why.
+        error: io::Error,
+    },
+    /// The process cannot be walked by the program.
+    #[error("this interpreter's structures do not fit the program in the kernel")]
+    Plan,
+    /// A system call that should not fail.
+    #[error("{0}")]
+    Other(String),
+}
+
+/// What happened on all CPUs since the begin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// The clock went off while a target ran.
+    pub events: u64,
+    /// Events for which the ring had no room.
+    pub lost: u64,
+    /// Stacks that could not be remembered, and are told again.
+    pub forgotten: u64,
+    /// Waits for which there was no room.
+    pub waits_lost: u64,
+}
+
+/// The programs in the kernel, and the clocks that call them.
+///
+/// The clocks belong to the CPUs, not to the targets: one that belongs to a task is started and stopped at each of its
+/// switches, which slows a target that switches often by 14 %.
+pub struct Probe {
+    // The ring ends before what it calls, and before its map.
+    ring: RingBuffer<'static>,
+    inbox: Rc<RefCell<Vec<Event>>>,
+    links: Vec<Link>,
+    waits: Option<Waits>,
+    targets: MapHandle,
+    known: MapHandle,
+    counters: MapHandle,
+    _object: Object,
+}
+
+/// What belongs to the programs that see waits.
+struct Waits {
+    list: Link,
+    /// Which of the two maps the programs use.
+    turn: MapHandle,
+    is_second: bool,
+    ended: [MapHandle; 2],
+    sleepers: MapHandle,
+}
+
+impl std::fmt::Debug for Probe {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Probe").field("waiting", &self.inbox.borrow().len()).finish_non_exhaustive()
+    }
+}
+
+impl Probe {
+    /// Loads the programs and starts the clocks; nothing is looked at yet.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError::Denied`] without the capabilities `BPF` and `PERFMON`; [`ProbeError::NoTypes`] on a kernel without BTF;
+    /// [`ProbeError::Load`] and [`ProbeError::Event`] where the kernel is too old or too strict.
+    pub fn start(options: ProbeOptions) -> Result<Self, ProbeError> {
+        Self::start_program("on_clock", options)
+    }
+
+    /// The same with a program that does nothing: what the clocks alone cost.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Probe::start`].
+    pub fn start_empty(interval_ns: u64) -> Result<Self, ProbeError> {
+        Self::start_program("on_clock_empty", ProbeOptions { interval_ns: Some(interval_ns), waits: false })
+    }
+
+    fn start_program(program: &str, options: ProbeOptions) -> Result<Self, ProbeError> {
+        libbpf_rs::set_print(Some((PrintLevel::Warn, |_, text| {
+            if let Ok(mut said) = SAID.lock() {
+                said.push_str(&text);
+            }
+        })));
+        SAID.lock().map(|mut said| said.clear()).unwrap_or_default();
+        if !fs::exists("/sys/kernel/btf/vmlinux").unwrap_or(false) {
+            return Err(ProbeError::NoTypes);
+        }
+        let mut open = ObjectBuilder::default().open_memory(OBJECT).map_err(|error| loading(&error))?;
+        configure(&mut open, options)?;
+        let object = open.load().map_err(|error| loading(&error))?;
+        let map = |name: &str| {
+            let found = object.maps().find(|map| map.name() == name);
+            let found = found.ok_or_else(|| ProbeError::Load(format!("it has no map {name}")))?;
+            MapHandle::try_from(&found).map_err(|error| other(&error))
+        };
+        let (targets, known, counters, events) =
+            (map("targets")?, map("known")?, map("counters")?, map("events")?);
+        let inbox = Rc::new(RefCell::new(Vec::new()));
+        let mut builder = RingBufferBuilder::new();
+        let receiver = Rc::clone(&inbox);
+        builder
+            .add(&events, move |bytes| {
+                receiver.borrow_mut().extend(wire::parse(bytes));
+                0
+            })
+            .map_err(|error| other(&error))?;
+        let ring = builder.build().map_err(|error| other(&error))?;
+        let mut links = Vec::new();
+        if let Some(interval_ns) = options.interval_ns {
+            let program = find_program(&object, program)?;
+            for cpu in online_cpus() {
+                let clock = open_perf_event(PERF_COUNT_SW_CPU_CLOCK, interval_ns, 0, PerfScope::Cpu(cpu));
+                let clock = clock.map_err(|error| ProbeError::Event { cpu, error })?;
+                links.push(program.attach_perf_event(clock.as_raw_fd()).map_err(|error| other(&error))?);
+                // The link closes it.
+                let _ = clock.into_raw_fd();
+            }
+        }
+        let attach = |name| find_program(&object, name)?.attach().map_err(|error| other(&error));
+        let waits = if options.waits {
+            // Wake-ups first, so that no wait is seen to begin whose end is not.
+            links.push(attach("on_wakeup")?);
+            links.push(attach("on_switch")?);
+            Some(Waits {
+                list: attach("list_sleepers")?,
+                turn: map("turn")?,
+                is_second: false,
+                ended: [map("waits_0")?, map("waits_1")?],
+                sleepers: map("sleepers")?,
+            })
+        } else {
+            None
+        };
+        Ok(Self { ring, inbox, links, waits, targets, known, counters, _object: object })
+    }
+
+    /// Has process `pid`, as our pid namespace numbers it, looked at from now on. Events name it `id`.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError::Plan`] if the plan asks for more than the program can do; [`ProbeError::Other`] for too many processes.
+    pub fn watch(&self, pid: u32, id: u32, plan: &StackPlan) -> Result<(), ProbeError> {
+        let target = wire::target(plan, id).ok_or(ProbeError::Plan)?;
+        self.targets.update(&pid.to_le_bytes(), &target, MapFlags::ANY).map_err(|error| other(&error))
+    }
+
+    /// Ends that.
+    pub fn forget(&self, pid: u32) {
+        // It may never have been watched.
+        let _ = self.targets.delete(&pid.to_le_bytes());
+    }
+
+    /// Has these stacks told again when they are seen again.
+    pub fn forget_stacks(&self, keys: impl Iterator<Item = u64>) {
+        for key in keys {
+            // The kernel may have forgotten it by itself.
+            let _ = self.known.delete(&key.to_le_bytes());
+        }
+    }
+
+    /// Waits for a new stack, at most for so long, and takes what has come, in the order of each CPU.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError::Other`] if the kernel refuses to wait.
+    pub fn take(&mut self, timeout: Duration) -> Result<Vec<Event>, ProbeError> {
+        self.ring.poll(timeout).map_err(|error| other(&error))?;
+        // Samples wake nobody.
+        self.ring.consume().map_err(|error| other(&error))?;
+        Ok(std::mem::take(&mut *self.inbox.borrow_mut()))
+    }
+
+    /// What happened so far.
+    pub fn counters(&self) -> Counters {
+        let sum = |at: u32| -> u64 {
+            let values = self.counters.lookup_percpu(&at.to_le_bytes(), MapFlags::ANY);
+            let values = values.ok().flatten().unwrap_or_default();
+            values.iter().filter_map(|value| Some(u64::from_le_bytes(*value.first_chunk()?))).sum()
+        };
+        Counters { events: sum(0), lost: sum(1), forgotten: sum(2), waits_lost: sum(3) }
+    }
+
+    /// Says that thread `tid`, as our pid namespace numbers it, has waited since `since_ns` (`CLOCK_MONOTONIC`) with this
+    /// key, unless the kernel has seen it leave a CPU itself. False if that cannot be said: before Linux 6.9 it can of the
+    /// first thread of a process alone.
+    pub fn note_sleeper(&self, key: WaitKey, since_ns: u64) -> bool {
+        let Some(waits) = &self.waits else { return false };
+        let Some(thread) = pidfd(key.tid) else { return false };
+        let sleeper = Sleeper { key, begin_ns: since_ns, ready_ns: 0 };
+        waits.sleepers.update(&thread.as_raw_fd().to_le_bytes(), &sleeper.bytes(), MapFlags::NO_EXIST).is_ok()
+    }
+
+    /// Threads of targets that have no CPU now.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError::Other`] if the kernel does not list them.
+    pub fn sleepers(&self) -> Result<Vec<Sleeper>, ProbeError> {
+        let Some(waits) = &self.waits else { return Ok(Vec::new()) };
+        let mut bytes = Vec::new();
+        let mut list = Iter::new(&waits.list).map_err(|error| other(&error))?;
+        list.read_to_end(&mut bytes).map_err(|error| ProbeError::Other(error.to_string()))?;
+        Ok(bytes.chunks_exact(Sleeper::BYTES).filter_map(Sleeper::parse).collect())
+    }
+
+    /// Takes the waits that had ended when this was called last. A key whose waits are all under way has none that ended.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError::Other`] if the kernel refuses.
+    pub fn take_waits(&mut self) -> Result<Vec<(WaitKey, Waited)>, ProbeError> {
+        let Some(waits) = &mut self.waits else { return Ok(Vec::new()) };
+        let taken = take_all(&waits.ended[usize::from(!waits.is_second)])?;
+        waits.is_second = !waits.is_second;
+        let turn = u32::from(waits.is_second).to_le_bytes();
+        waits.turn.update(&0_u32.to_le_bytes(), &turn, MapFlags::ANY).map_err(|error| other(&error))?;
+        Ok(taken)
+    }
+
+    /// Looks at nothing any more, and takes all waits that have ended.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError::Other`] if the kernel refuses.
+    pub fn stop(&mut self) -> Result<Vec<(WaitKey, Waited)>, ProbeError> {
+        self.links.clear();
+        if self.waits.is_none() {
+            return Ok(Vec::new());
+        }
+        std::thread::sleep(LAST_RUN);
+        let mut taken = self.take_waits()?;
+        taken.extend(self.take_waits()?);
+        Ok(taken)
+    }
+}
+
+/// Fills in what the programs are told, and leaves out those that are not wanted.
+fn configure(open: &mut OpenObject, options: ProbeOptions) -> Result<(), ProbeError> {
+    let namespace =
+        fs::metadata("/proc/self/ns/pid").map_err(|error| ProbeError::Other(error.to_string()))?;
+    for mut map in open.maps_mut() {
+        let name = map.name().to_string_lossy().into_owned();
+        if name.ends_with(".rodata")
+            && let Some(values) = map.initial_value_mut()
+            && let Some(places) = values.get_mut(..16)
+        {
+            places[..8].copy_from_slice(&namespace.dev().to_le_bytes());
+            places[8..].copy_from_slice(&namespace.ino().to_le_bytes());
+        }
+        if !options.waits && WAIT_MAPS.contains(&&*name) {
+            map.set_autocreate(false).map_err(|error| other(&error))?;
+        }
+    }
+    for mut program in open.progs_mut() {
+        let name = program.name().to_string_lossy().into_owned();
+        if !options.waits && WAIT_PROGRAMS.contains(&&*name) {
+            program.set_autoload(false);
+        }
+    }
+    Ok(())
+}
+
+fn find_program<'a>(object: &'a Object, name: &str) -> Result<ProgramMut<'a>, ProbeError> {
+    let found = object.progs_mut().find(|program| program.name() == name);
+    found.ok_or_else(|| ProbeError::Load(format!("it lacks the program {name}")))
+}
+
+fn take_all(map: &MapHandle) -> Result<Vec<(WaitKey, Waited)>, ProbeError> {
+    let taken =
+        map.lookup_and_delete_batch(BATCH, MapFlags::ANY, MapFlags::ANY).map_err(|error| other(&error))?;
+    Ok(taken.filter_map(|(key, value)| Some((WaitKey::parse(&key)?, Waited::parse(&value)?))).collect())
+}
+
+/// A descriptor of a thread.
+fn pidfd(tid: u32) -> Option<OwnedFd> {
+    /// Of `include/uapi/linux/pidfd.h`; kernels before 6.9 do not have it.
+    const PIDFD_THREAD: libc::c_uint = libc::O_EXCL as libc::c_uint;
+    let open = |flags: libc::c_uint| {
+        // SAFETY: the call takes numbers and returns a descriptor or -1.
+        unsafe { libc::syscall(libc::SYS_pidfd_open, tid as libc::pid_t, flags) }
+    };
+    let number = match open(PIDFD_THREAD) {
+        -1 => open(0),
+        number => number,
+    };
+    // SAFETY: a descriptor that was just opened, and that nobody else knows.
+    (number >= 0).then(|| unsafe { OwnedFd::from_raw_fd(number as i32) })
+}
+
+fn other(error: &libbpf_rs::Error) -> ProbeError {
+    ProbeError::Other(error.to_string())
+}
+
+fn loading(error: &libbpf_rs::Error) -> ProbeError {
+    // EACCES is the verifier's word for a program that it does not accept.
+    match io::Error::last_os_error() {
+        denied if denied.raw_os_error() == Some(libc::EPERM) => ProbeError::Denied(denied),
+        _ => {
+            ProbeError::Load(format!("{error}\n{}", SAID.lock().map(|said| said.clone()).unwrap_or_default()))
+        }
+    }
+}
+
+/// The CPUs that are there now, from text such as `0-3,6`.
+fn online_cpus() -> Vec<u32> {
+    let text = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    parse_cpus(text.trim())
+}
+
+fn parse_cpus(text: &str) -> Vec<u32> {
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        Some(first.parse::<u32>().ok()?..=last.parse().ok()?)
+    };
+    text.split(',').filter_map(range).flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpus_are_listed_in_ranges() {
+        assert_eq!(parse_cpus("0-2,5,7-8"), [0, 1, 2, 5, 7, 8]);
+        assert_eq!(parse_cpus(""), []);
+    }
+}
