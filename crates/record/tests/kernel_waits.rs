@@ -11,9 +11,8 @@ use slip_probe::ProbeError;
 use slip_record::{KernelSampler, OutsideOptions, Sampler, Sink};
 use slip_testkit::{Child, Launch, pythons, skip};
 
-/// Waits of each kind, and how long each is at least.
-const TIMES: u64 = 10;
-const WAIT_NS: u64 = 20_000_000;
+/// Waits of each kind.
+const TIMES: &str = "10";
 
 /// Longest wait for a target. The machine may be busy with other tests.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -36,12 +35,12 @@ fn start(mode: Mode) -> Option<KernelSampler> {
 fn sample_until_line(
     sampler: &mut KernelSampler,
     child: &mut Child,
-    begin: Instant,
+    elapsed_ns: &dyn Fn() -> u64,
     sink: &mut Sink,
 ) -> String {
     let end = Instant::now() + PATIENCE;
     loop {
-        sampler.sample(begin.elapsed().as_nanos() as u64, sink);
+        sampler.sample(elapsed_ns(), sink);
         match child.read_line(PERIOD) {
             Ok(line) => return line,
             Err(error) => assert!(error.kind() == ErrorKind::TimedOut && Instant::now() < end, "{error}"),
@@ -49,15 +48,58 @@ fn sample_until_line(
     }
 }
 
-/// Time by function of the innermost frame, and there by reason.
-fn by_function(sink: &Sink) -> BTreeMap<String, BTreeMap<WaitReason, u64>> {
-    let mut times: BTreeMap<String, BTreeMap<WaitReason, u64>> = BTreeMap::new();
+/// Time by reason of the waits that have this function on their stack.
+fn waits_in(sink: &Sink, function: &str) -> BTreeMap<WaitReason, u64> {
+    let interner = &sink.interner;
+    let mut times = BTreeMap::new();
     for wait in sink.waits() {
-        let leaf = sink.interner.frames_of(wait.stack).next().map(|id| sink.interner.frame_at(id).name);
-        let name = leaf.map_or_else(String::new, |name| sink.interner.text(name).to_owned());
-        *times.entry(name).or_default().entry(wait.reason).or_default() += wait.total_ns;
+        let mut names = interner.frames_of(wait.stack).map(|id| interner.text(interner.frame_at(id).name));
+        if names.any(|name| name == function) {
+            *times.entry(wait.reason).or_default() += wait.total_ns;
+        }
     }
     times
+}
+
+/// Has a program wait, and compares what was seen with what it says itself. Before that it waits in `first` for a line.
+fn check(mut child: Child, label: &str, first: &str, expected: &[(&str, WaitReason)]) {
+    let Some(mut sampler) = start(Mode::Offcpu) else { return };
+    child.wait_ready().unwrap();
+    wait_until_blocked(child.pid());
+    let (mut sink, begin) = (Sink::new(), Instant::now());
+    let elapsed_ns = || u64::try_from(begin.elapsed().as_nanos()).unwrap();
+    sampler.add(child.pid(), 0, &mut sink).unwrap();
+    child.send("go").unwrap();
+    let line = sample_until_line(&mut sampler, &mut child, &elapsed_ns, &mut sink);
+    sampler.finish(elapsed_ns(), &mut sink);
+    let truth: BTreeMap<String, u64> = serde_json::from_str(&line).unwrap();
+    // It does not know how long it was ready and had no CPU, only the kernel does, over all: the second number.
+    let schedstat = std::fs::read_to_string(format!("/proc/{}/schedstat", child.pid())).unwrap();
+    let ready_ns: u64 = schedstat.split_whitespace().nth(1).unwrap().parse().unwrap();
+    assert_eq!((sink.totals.failed, sink.totals.torn), (0, 0), "{label}");
+    for (function, reason) in expected {
+        // Some builds cannot make a child.
+        let Some(true_ns) = truth.get(*function).copied() else { continue };
+        let times = waits_in(&sink, function);
+        let is_blocked = |(reason, _): &(&WaitReason, &u64)| **reason != WaitReason::Cpu;
+        let blocked_ns: u64 = times.iter().filter(is_blocked).map(|(_, ns)| *ns).sum();
+        let about = format!("{label}: {function} of {true_ns} ns: {times:#?}");
+        let (least, most) = ((true_ns - true_ns / 50).saturating_sub(ready_ns), true_ns + true_ns / 50);
+        assert!((least..=most).contains(&blocked_ns), "at most {ready_ns} ns without a CPU; {about}");
+        assert!(times[reason] * 50 > blocked_ns * 49, "{about}");
+    }
+    // This wait was under way when the recording began.
+    assert!(waits_in(&sink, first).contains_key(&WaitReason::Pipe), "{label}: {first}");
+}
+
+/// Waits until the first thread of process `pid` waits in `read`, which is system call 0.
+fn wait_until_blocked(pid: u32) {
+    let end = Instant::now() + PATIENCE;
+    let call = || std::fs::read_to_string(format!("/proc/{pid}/syscall"));
+    while call().is_ok_and(|call| !call.starts_with("0 ")) {
+        assert!(Instant::now() < end, "{:?}", call());
+        std::thread::yield_now();
+    }
 }
 
 #[test]
@@ -72,27 +114,20 @@ fn python_waits_are_as_long_as_they_were_and_for_what_they_were() {
         ("waits_for_child", WaitReason::Child),
     ];
     for python in pythons().into_iter().filter(|python| python.version >= (3, 11)) {
-        let Some(mut sampler) = start(Mode::Offcpu) else { return };
-        let mut child = Launch::script(&python, "python/waits.py").arg(TIMES.to_string()).start().unwrap();
-        child.wait_ready().unwrap();
-        let (mut sink, begin) = (Sink::new(), Instant::now());
-        sampler.add(child.pid(), 0, &mut sink).unwrap();
-        child.send("go").unwrap();
-        let line = sample_until_line(&mut sampler, &mut child, begin, &mut sink);
-        sampler.finish(begin.elapsed().as_nanos() as u64, &mut sink);
-        let truth: BTreeMap<String, u64> = serde_json::from_str(&line).unwrap();
-        let times = by_function(&sink);
-        let about = format!("{}: {times:#?}, truth {truth:#?}", python.label);
-        assert_eq!((sink.totals.failed, sink.totals.torn), (0, 0), "{about}");
-        for (function, reason) in expected {
-            let by_reason = &times[function];
-            let is_blocked = |(reason, _): &(&WaitReason, &u64)| **reason != WaitReason::Cpu;
-            let blocked: u64 = by_reason.iter().filter(is_blocked).map(|(_, ns)| *ns).sum();
-            // The truth has the time in which it was ready and another program had the CPU.
-            let (least, most) = (WAIT_NS * TIMES / 50 * 49, truth[function] / 50 * 51);
-            assert!((least..=most).contains(&blocked), "{function}: {blocked}; {about}");
-            let right = by_reason.get(&reason).copied().unwrap_or(0);
-            assert!(right * 50 > blocked * 49, "{function}: {right} of {blocked}; {about}");
-        }
+        let child = Launch::script(&python, "python/waits.py").arg(TIMES).start().unwrap();
+        check(child, &python.label, "<module>", &expected);
+    }
+}
+
+#[test]
+fn php_waits_are_as_long_as_they_were_and_for_what_they_were() {
+    let expected = [
+        ("sleeps", WaitReason::Sleep),
+        ("waits_for_socket", WaitReason::Socket),
+        ("waits_for_child", WaitReason::Child),
+    ];
+    for php in slip_testkit::phps() {
+        let child = Launch::script(&php, "php/waits.php").arg(TIMES).start().unwrap();
+        check(child, &php.label, "fgets", &expected);
     }
 }
