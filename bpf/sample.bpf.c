@@ -150,6 +150,11 @@ static __always_inline bool copy_frames(struct scratch *scratch, const struct sl
 		if (!frame) {
 			break;
 		}
+		/* Again: if the compiler keeps it on the stack, the verifier of Linux 6.1 does not know the bounds any more. */
+		barrier_var(bytes);
+		if (bytes > SLIP_FRAME_STRIDE) {
+			return false;
+		}
 		if (bpf_probe_read_user(record, bytes, (const void *) frame)) {
 			return false;
 		}
