@@ -1,0 +1,153 @@
+//! Whether this kernel takes the programs, and whether they see in it what is there: `probe_load`
+//!
+//! A thread of ours keeps a chain of frames, a state that leads to it and nothing else to do, and the clock must find exactly
+//! these frames each time that it looks. That it finds the thread's state shows that a field of the kernel's own structures was
+//! looked for in the right place. Needs no file but its libraries, so that it can be all that a small virtual machine runs.
+
+#![allow(clippy::print_stdout, reason = "this is the output of the command")]
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::hint;
+use std::iter;
+use std::process::{self, ExitCode};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use slip_probe::{Clock, CopiedStack, Event};
+use slip_remote::{FrameLayout, RemoteAddr, StackPlan, ThreadPlan};
+
+const INTERVAL_NS: u64 = 1_000_000;
+const LOOKS: usize = 200;
+/// A machine that is emulated may be slow.
+const PATIENCE: Duration = Duration::from_secs(30);
+const PERIOD: Duration = Duration::from_millis(10);
+/// A number that nothing else here has.
+const FRAMES: usize = 23;
+/// What the instructions of the frames count from.
+const FIRST_INSTRUCTION: u64 = 0x1000;
+
+/// The caller's frame, the function, the instruction.
+type Frame = [u64; 3];
+/// `pthread_self()`, the innermost frame.
+type State = [u64; 2];
+
+thread_local! {
+    /// The address of the thread's state, as an interpreter keeps it.
+    static STATE: Cell<u64> = const { Cell::new(0) };
+}
+
+/// What the thread tells of itself.
+struct Told {
+    tid: u32,
+    /// From the base of thread-local storage to `STATE`.
+    slot: i64,
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(text) => {
+            println!("ok: {text}");
+            ExitCode::SUCCESS
+        }
+        Err(text) => {
+            println!("failed: {text}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<String, String> {
+    let mut clock = Clock::start(INTERVAL_NS).map_err(|error| error.to_string())?;
+    let frames = frames();
+    let innermost = frames.as_ptr() as u64;
+    let (sender, receiver) = mpsc::channel();
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| be_busy(innermost, sender, &done));
+        let told = receiver.recv().map_err(|error| error.to_string());
+        let result = told.and_then(|told| watch(&mut clock, &told, &frames));
+        done.store(true, Ordering::Relaxed);
+        result
+    })
+}
+
+/// The innermost first.
+fn frames() -> Vec<Frame> {
+    let mut frames: Vec<Frame> =
+        (0..FRAMES as u64).map(|at| [0, 2 * at + 1, FIRST_INSTRUCTION + at]).collect();
+    let start = frames.as_ptr() as u64;
+    for (at, frame) in frames.iter_mut().take(FRAMES - 1).enumerate() {
+        frame[0] = start + (size_of::<Frame>() * (at + 1)) as u64;
+    }
+    frames
+}
+
+fn be_busy(innermost: u64, sender: mpsc::Sender<Told>, done: &AtomicBool) {
+    // SAFETY: asks for the thread that runs.
+    let base = unsafe { libc::pthread_self() };
+    let state: State = [base, innermost];
+    let slot = STATE.with(|slot| {
+        slot.set((&raw const state) as u64);
+        (&raw const *slot) as i64 - base.cast_signed()
+    });
+    // SAFETY: asks for the thread that runs.
+    let tid = unsafe { libc::gettid() }.cast_unsigned();
+    // If nobody receives, `done` is set.
+    let _ = sender.send(Told { tid, slot });
+    while !done.load(Ordering::Relaxed) {
+        hint::black_box(&state);
+    }
+    STATE.set(0);
+}
+
+fn watch(clock: &mut Clock, told: &Told, frames: &[Frame]) -> Result<String, String> {
+    let word = size_of::<u64>();
+    let plan = StackPlan {
+        ranges: Vec::new(),
+        threads: Some(ThreadPlan { slots: vec![told.slot], thread_id: 0 }),
+        current: RemoteAddr(word as u64),
+        indirect: None,
+        frame: FrameLayout {
+            len: size_of::<Frame>(),
+            previous: 0,
+            identity: iter::once(word..2 * word).collect(),
+            instruction: 2 * word..3 * word,
+        },
+        in_registers: false,
+    };
+    let id = process::id();
+    clock.watch(id, id, &plan).map_err(|error| error.to_string())?;
+    let mut stacks: HashMap<u64, CopiedStack> = HashMap::new();
+    let (mut looks, mut others) = (0, 0);
+    let begin = Instant::now();
+    while looks < LOOKS {
+        if begin.elapsed() > PATIENCE {
+            return Err(format!("{looks} looks in {PATIENCE:?}, {:?}", clock.counters()));
+        }
+        for event in clock.take(PERIOD).map_err(|error| error.to_string())? {
+            match event {
+                Event::Stack(stack) => {
+                    stacks.insert(stack.key, stack);
+                }
+                Event::Look(look) if look.tid == told.tid => {
+                    let seen = stacks.get(&look.key).map(|stack| stack.frames.as_slice());
+                    let expected: Vec<u8> =
+                        frames.iter().flatten().flat_map(|word| word.to_le_bytes()).collect();
+                    if seen != Some(&expected) {
+                        return Err(format!("another stack than the thread's: {look:?}"));
+                    }
+                    looks += 1;
+                }
+                Event::Look(_) => others += 1,
+                // Of other programs, which are only to be loaded.
+                #[allow(unreachable_patterns, reason = "there may be more kinds")]
+                _ => {}
+            }
+        }
+    }
+    let lost = clock.counters().lost;
+    Ok(format!("{looks} looks at {FRAMES} frames as they are, {others} at other threads, {lost} lost"))
+}
