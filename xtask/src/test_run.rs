@@ -46,6 +46,9 @@ pub(crate) fn run() -> Result<()> {
         fs::write(&skips, "fuzz targets: libFuzzer needs c++\n")?;
     }
     step(&mut counts, "programs for the kernel", "bpf/tests/run", &[], &[]);
+    for check in ["types", "boot"] {
+        counted_step(&mut counts, "bpf/tests/kernels", &[check], &[])?;
+    }
     cargo_tests(&mut counts, &skips)?;
     for version in ["8.2", "8.4"] {
         extension_tests(&mut counts, version)?;
