@@ -2,13 +2,16 @@
 //!
 //! A thread of ours keeps a chain of frames, a state that leads to it and nothing else to do, and the clock must find exactly
 //! these frames each time that it looks. That it finds the thread's state shows that a field of the kernel's own structures was
-//! looked for in the right place. Needs no file but its libraries, so that it can be all that a small virtual machine runs.
+//! looked for in the right place. From Linux 5.15 on the thread also waits: for data of a pipe, whose type is in other structures.
+//! Needs no file but its libraries, so that it can be all that a small virtual machine runs.
 
 #![allow(clippy::print_stdout, reason = "this is the output of the command")]
 
 use std::cell::Cell;
 use std::collections::HashMap;
+use std::fs;
 use std::hint;
+use std::io::{self, PipeReader, Read as _, Write as _};
 use std::iter;
 use std::process::{self, ExitCode};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +19,8 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use slip_probe::{Clock, CopiedStack, Event};
+use slip_model::WaitReason;
+use slip_probe::{CopiedStack, Event, Probe, ProbeOptions};
 use slip_remote::{FrameLayout, RemoteAddr, StackPlan, ThreadPlan};
 
 const INTERVAL_NS: u64 = 1_000_000;
@@ -24,6 +28,9 @@ const LOOKS: usize = 200;
 /// A machine that is emulated may be slow.
 const PATIENCE: Duration = Duration::from_secs(30);
 const PERIOD: Duration = Duration::from_millis(10);
+/// Longest wait that counts as one of ours, which takes at least half of it; and how many there are.
+const WAIT: Duration = Duration::from_millis(4);
+const WAITS: usize = 5;
 /// A number that nothing else here has.
 const FRAMES: usize = 23;
 /// What the instructions of the frames count from.
@@ -60,18 +67,47 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<String, String> {
-    let mut clock = Clock::start(INTERVAL_NS).map_err(|error| error.to_string())?;
+    let waits = has_task_storage();
+    let options = ProbeOptions { interval_ns: Some(INTERVAL_NS), waits };
+    let mut probe = Probe::start(options).map_err(|error| error.to_string())?;
     let frames = frames();
     let innermost = frames.as_ptr() as u64;
     let (sender, receiver) = mpsc::channel();
     let done = AtomicBool::new(false);
-    thread::scope(|scope| {
-        scope.spawn(|| be_busy(innermost, sender, &done));
+    let (reader, mut writer) = io::pipe().map_err(|error| error.to_string())?;
+    let seen = thread::scope(|scope| {
+        scope.spawn(|| run_and_wait(innermost, sender, &done, reader));
         let told = receiver.recv().map_err(|error| error.to_string());
-        let result = told.and_then(|told| watch(&mut clock, &told, &frames));
+        let result = told.and_then(|told| Ok((watch(&mut probe, &told, &frames)?, told.tid)));
         done.store(true, Ordering::Relaxed);
+        for _ in 0..WAITS {
+            thread::sleep(WAIT);
+            let _ = writer.write(&[0]);
+        }
+        drop(writer);
         result
-    })
+    });
+    let (text, tid) = seen?;
+    if !waits {
+        return Ok(text);
+    }
+    // The thread has ended, and so have its waits.
+    let taken = probe.stop().map_err(|error| error.to_string())?;
+    let ours = taken.iter().filter(|(key, _)| key.tid == tid && key.reason() == WaitReason::Pipe);
+    let (count, blocked_ns) =
+        ours.fold((0, 0), |(count, ns), (_, waited)| (count + waited.count, ns + waited.blocked_ns));
+    let least_ns = WAIT.as_nanos() as u64 / 2 * WAITS as u64;
+    if count == 0 || blocked_ns < least_ns {
+        return Err(format!("{count} waits for a pipe of {blocked_ns} ns, expected {WAITS}: {taken:?}"));
+    }
+    Ok(format!("{text}, {count} waits for a pipe"))
+}
+
+/// Programs that see waits need Linux 5.15.
+fn has_task_storage() -> bool {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut numbers = release.split('.').map_while(|number| number.trim().parse::<u32>().ok());
+    (numbers.next(), numbers.next()) >= (Some(5), Some(15))
 }
 
 /// The innermost first.
@@ -85,7 +121,7 @@ fn frames() -> Vec<Frame> {
     frames
 }
 
-fn be_busy(innermost: u64, sender: mpsc::Sender<Told>, done: &AtomicBool) {
+fn run_and_wait(innermost: u64, sender: mpsc::Sender<Told>, done: &AtomicBool, mut reader: PipeReader) {
     // SAFETY: asks for the thread that runs.
     let base = unsafe { libc::pthread_self() };
     let state: State = [base, innermost];
@@ -100,16 +136,21 @@ fn be_busy(innermost: u64, sender: mpsc::Sender<Told>, done: &AtomicBool) {
     while !done.load(Ordering::Relaxed) {
         hint::black_box(&state);
     }
+    for _ in 0..WAITS {
+        // The end of the pipe ends the waits too.
+        let _ = reader.read(&mut [0]);
+    }
     STATE.set(0);
 }
 
-fn watch(clock: &mut Clock, told: &Told, frames: &[Frame]) -> Result<String, String> {
+fn watch(clock: &mut Probe, told: &Told, frames: &[Frame]) -> Result<String, String> {
     let word = size_of::<u64>();
     let plan = StackPlan {
         ranges: Vec::new(),
         threads: Some(ThreadPlan { slots: vec![told.slot], thread_id: 0 }),
         current: RemoteAddr(word as u64),
         indirect: None,
+        request: None,
         frame: FrameLayout {
             len: size_of::<Frame>(),
             previous: 0,
