@@ -1,11 +1,17 @@
-//! The decoder of sample blocks: any bytes are a block or an error, and what is a block survives another round.
+//! The decoders of blocks of samples and of waits: any bytes are a block or an error, and what is a block survives another
+//! round.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use slip_record::file::block;
+use slip_record::file::{block, wait_block};
 
 fuzz_target!(|bytes: &[u8]| {
     // Behind the checksum, which nothing would get past.
+    samples(bytes);
+    waits(bytes);
+});
+
+fn samples(bytes: &[u8]) {
     let Ok((samples, requests)) = block::decode_body(bytes) else { return };
     assert!(samples.len() <= (bytes.len() + 4) * block::MAX_SAMPLES_PER_BYTE);
     let again = block::decode(&block::encode(&samples, &requests, None));
@@ -18,4 +24,11 @@ fuzz_target!(|bytes: &[u8]| {
         }
     }
     assert_eq!(requests, requests_again);
-});
+}
+
+fn waits(bytes: &[u8]) {
+    let Ok(waits) = wait_block::decode_body(bytes) else { return };
+    assert!(waits.len() <= (bytes.len() + 4) * wait_block::MAX_WAITS_PER_BYTE);
+    let again = wait_block::decode(&wait_block::encode(&waits, None));
+    assert_eq!(again.expect("what was encoded can be decoded"), waits);
+}

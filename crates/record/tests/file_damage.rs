@@ -9,9 +9,11 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use file_support::{FLUSH_SAMPLES, INTERVAL_NS, Source, check_samples, child_of, child_path, info, sample};
+use file_support::{
+    FLUSH_SAMPLES, INTERVAL_NS, Source, check_samples, child_of, child_path, info, sample, wait,
+};
 use rusqlite::Connection;
-use slip_model::{Recording, Request, SampleBlock};
+use slip_model::{Batch, Recording, Request, SampleBlock};
 use slip_record::file::{FileError, Writer, block, load};
 use tempfile::TempDir;
 
@@ -143,6 +145,75 @@ fn one_broken_block_is_left_out_and_counted() {
         "1 names or stacks are lost and shown as [unreadable]",
     ];
     assert_eq!(loaded.warnings, expected);
+}
+
+/// A recording of waits in three blocks, and perhaps of samples.
+fn recorded_waits(with_samples: bool) -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.slip");
+    let mut writer = Writer::create(&path, &info(), false).unwrap();
+    let introduction = Source::default().batch(FLUSH_SAMPLES);
+    for flush in 0..3 {
+        let mut batch = if flush == 0 { introduction.clone() } else { Batch::default() };
+        batch.totals = introduction.totals;
+        if !with_samples {
+            (batch.samples, batch.totals) = Default::default();
+        }
+        batch.waits = (flush * 1_000..flush * 1_000 + 1_000).map(wait).collect();
+        writer.append(&batch).unwrap();
+    }
+    (folder, path)
+}
+
+/// Waits that can be read, and what is said about the others, after these changes.
+fn waits_after(with_samples: bool, script: &str) -> (usize, Vec<String>) {
+    let (_folder, path) = recorded_waits(with_samples);
+    Connection::open(&path).unwrap().execute_batch(script).unwrap();
+    let loaded = load(&path).unwrap();
+    let samples = if with_samples { FLUSH_SAMPLES } else { 0 };
+    assert_eq!(loaded.recording.samples().count() as u64, samples, "{script}");
+    (loaded.recording.waits.len(), loaded.warnings[1..].to_vec())
+}
+
+#[test]
+fn broken_waits_are_left_out_and_counted() {
+    for with_samples in [true, false] {
+        assert_eq!(waits_after(with_samples, ""), (3_000, vec![]));
+        let broken = "UPDATE waits SET data = zeroblob(length(data)) WHERE id = 2";
+        let expected = "1 blocks with 1000 waits are damaged and left out";
+        assert_eq!(waits_after(with_samples, broken), (2_000, vec![expected.to_owned()]));
+        let huge = "INSERT INTO waits VALUES(9000, 0, 0, 1000000000, zeroblob(1000000))";
+        let expected = "1 blocks with 1000000000 waits are damaged and left out";
+        assert_eq!(waits_after(with_samples, huge), (3_000, vec![expected.to_owned()]));
+    }
+    let nameless = "DELETE FROM threads WHERE id = 7";
+    let (waits, warnings) = waits_after(false, nameless);
+    assert_eq!((waits, &*warnings), (2_625, &["375 waits of unknown threads are left out".to_owned()][..]));
+
+    let (_folder, path) = recorded_waits(false);
+    let connection = Connection::open(&path).unwrap();
+    connection.execute_batch("DELETE FROM stacks WHERE id > 480").unwrap();
+    let recording = load(&path).unwrap().recording;
+    for (number, found) in (0..).zip(&recording.waits) {
+        if wait(number).stack.0 > 480 {
+            let leaf = recording.interner.frames_of(found.stack).next().unwrap();
+            assert_eq!(recording.interner.text(recording.interner.frame_at(leaf).name), "[unreadable]");
+        } else {
+            assert_eq!(*found, wait(number));
+        }
+    }
+    connection.execute_batch("UPDATE waits SET data = x'00'").unwrap();
+    let error = load(&path).unwrap_err();
+    assert!(matches!(&error, FileError::Damaged { what, .. } if what == "its waits are lost"), "{error}");
+}
+
+#[test]
+fn files_of_before_there_were_waits_are_whole() {
+    assert_eq!(waits_after(true, "DROP TABLE waits"), (0, vec![]));
+    let endless = "DROP TABLE waits;
+                   CREATE VIEW waits(id, waits, data) AS
+                   WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x, 0, x'00' FROM n;";
+    assert_eq!(waits_after(true, endless), (0, vec![]));
 }
 
 #[test]

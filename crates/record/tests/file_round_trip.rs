@@ -9,13 +9,13 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
 use std::sync::mpsc;
 
-use file_support::{FLUSH_SAMPLES, Source, check_samples, child, child_path, info};
+use file_support::{FLUSH_SAMPLES, Source, check_samples, child, child_path, info, wait};
 use proptest::prelude::*;
 use slip_model::{
     Batch, Frame, FrameKind, Interner, Process, ProcessId, Request, RequestId, Sample, SampleBlock, StackId,
-    State, StringId, Thread, ThreadId, Totals,
+    State, StringId, Thread, ThreadId, Totals, Wait, WaitReason,
 };
-use slip_record::file::{FileError, Writer, block, load};
+use slip_record::file::{FileError, Writer, block, load, wait_block};
 
 #[test]
 fn an_hour_of_flushes_comes_back_in_order() {
@@ -56,6 +56,46 @@ fn a_batch_larger_than_a_block_is_cut() {
     }
     writer.finish(source.totals()).unwrap();
     assert_eq!(check_samples(&load(&path).unwrap().recording), source.samples);
+}
+
+#[test]
+fn waits_come_back_in_order_with_samples_and_without() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, with_samples) in [("both.slip", true), ("waits.slip", false)] {
+        let path = folder.path().join(name);
+        let mut source = Source::default();
+        let mut writer = Writer::create(&path, &info(), false).unwrap();
+        let mut waits = Vec::new();
+        // Small flushes that are packed, some without waits, and one that is larger than a block.
+        for flush in 0..300_u64 {
+            let mut batch = source.batch(if with_samples || flush == 0 { 8 } else { 0 });
+            if !with_samples {
+                (batch.samples, batch.totals) = Default::default();
+                batch.requests.clear();
+            }
+            let count = if flush == 200 { 140_000 } else { flush % 3 * 40 };
+            batch.waits = (0..count).map(|at| wait(waits.len() as u64 + at)).collect();
+            waits.extend_from_slice(&batch.waits);
+            writer.append(&batch).unwrap();
+        }
+        // What a reader sees before the last of them are packed is the same.
+        assert!(load(&path).unwrap().recording.waits == waits);
+        writer.finish(if with_samples { source.totals() } else { Totals::default() }).unwrap();
+        let loaded = load(&path).unwrap();
+        assert_eq!(loaded.warnings, [""; 0]);
+        assert!(loaded.recording.waits == waits);
+        assert_eq!(check_samples(&loaded.recording), if with_samples { 300 * 8 } else { 0 });
+        drop(writer);
+        let rows = |table| {
+            let sql = format!("SELECT count(*) FROM {table}");
+            rusqlite::Connection::open(&path)
+                .unwrap()
+                .query_row(&sql, (), |row| row.get::<_, u32>(0))
+                .unwrap()
+        };
+        assert!(rows("waits") < 10, "small ones are packed: {}", rows("waits"));
+        assert_eq!(rows("blocks") > 0, with_samples);
+    }
 }
 
 #[test]
@@ -201,6 +241,22 @@ fn any_request() -> impl Strategy<Value = Request> {
     })
 }
 
+fn any_wait() -> impl Strategy<Value = Wait> {
+    let place = (any::<u64>(), any::<u32>(), any::<u32>(), any::<u8>(), any::<u32>());
+    (place, 0..WaitReason::ALL.len(), any::<u32>(), any::<u64>()).prop_map(
+        |((time_ns, thread, stack, state, request), reason, count, total_ns)| Wait {
+            time_ns,
+            thread: ThreadId(thread),
+            stack: StackId(stack),
+            state: State(state),
+            request: RequestId(request),
+            reason: WaitReason::ALL[reason],
+            count,
+            total_ns,
+        },
+    )
+}
+
 fn batches() -> impl Strategy<Value = Vec<AnyBatch>> {
     prop::collection::vec(
         (
@@ -292,8 +348,16 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_the_block_decoder_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+    fn any_waits_come_back(waits in prop::collection::vec(any_wait(), 0..300), compress: bool) {
+        let mut compressor = compress.then(|| zstd::bulk::Compressor::new(3).unwrap());
+        let bytes = wait_block::encode(&waits, compressor.as_mut());
+        prop_assert_eq!(wait_block::decode(&bytes).unwrap(), waits);
+    }
+
+    #[test]
+    fn no_bytes_make_a_block_decoder_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
         let _ = block::decode_body(&bytes);
+        let _ = wait_block::decode_body(&bytes);
     }
 }
 

@@ -5,18 +5,21 @@ use std::sync::Arc;
 
 use slip_model::{
     Frame, FrameId, FrameKind, Interner, InternerDelta, Process, ProcessId, Recording, SampleBlock, StackId,
-    StackNode, StringId, Thread, ThreadId, Totals,
+    StackNode, StringId, Thread, ThreadId, Totals, Wait,
 };
 
-use super::block;
 use super::error::FileError;
-use super::fetch::Fetched;
+use super::fetch::{BlockBytes, Fetched};
+use super::{block, schema, wait_block};
 
 /// Stands for a name, a frame or a process that could not be read.
 const UNREADABLE: &str = "[unreadable]";
 
 /// Most samples of one recording: 2.8 GB in memory, 47 hours of eight workers at 99 Hz.
 const MAX_SAMPLES: usize = 1 << 27;
+
+/// Most waits of one recording: 2.7 GB in memory.
+const MAX_WAITS: usize = 1 << 26;
 
 /// Most processes and most threads of one recording.
 const MAX_WORKERS: usize = 1 << 18;
@@ -62,7 +65,7 @@ pub(super) fn recording(
     for row in &fetched.blocks {
         let Ok((mut samples, mut requests)) = block::decode(&row.data) else {
             lost.blocks += 1;
-            lost.samples += row.samples;
+            lost.entries = lost.entries.saturating_add(row.entries);
             continue;
         };
         if lost.beyond > 0 || lost.loaded + samples.len() > MAX_SAMPLES {
@@ -83,20 +86,34 @@ pub(super) fn recording(
             recording.blocks.push(samples);
         }
     }
+    let mut lost_waits = Lost::default();
+    recording.waits = waits(&fetched.waits, recording.threads.len(), &mut names, &mut lost_waits);
     recording.interner = names.interner;
 
     let loaded = lost.loaded as u64;
     let last_ns = recording.blocks.last().and_then(|block| block.time_ns.last().copied()).unwrap_or(0);
+    let last_ns = last_ns.max(recording.waits.last().map_or(0, |wait| wait.time_ns));
     let expected = fetched.totals.map_or(loaded, |totals| totals.samples);
     recording.totals =
         fetched.totals.unwrap_or(Totals { duration_ns: last_ns, samples: loaded, ..Totals::default() });
-    if loaded == 0 && (!has_info || expected > 0 || fetched.damaged.contains(&"blocks")) {
+    let lacks = |table| fetched.damaged.contains(&table);
+    let has_lost_waits = lacks(schema::WAITS) || lost_waits.blocks > 0;
+    if loaded == 0
+        && recording.waits.is_empty()
+        && (!has_info || expected > 0 || lacks("blocks") || has_lost_waits)
+    {
         return Err(damaged(match expected {
+            0 if has_lost_waits => "its waits are lost".into(),
             0 => "its samples are lost".into(),
             samples => format!("all of its {samples} samples are lost"),
         }));
     }
-    lost.describe(expected, &mut warnings);
+    if loaded < expected {
+        let share = loaded as f64 / expected as f64 * 100.0;
+        warnings.push(format!("{loaded} of {expected} samples ({share:.1} %) could be read"));
+    }
+    lost.describe("samples", MAX_SAMPLES, &mut warnings);
+    lost_waits.describe("waits", MAX_WAITS, &mut warnings);
     if lost_names > 0 {
         warnings.push(format!("{lost_names} names or stacks are lost and shown as {UNREADABLE}"));
     }
@@ -109,37 +126,51 @@ pub(super) fn recording(
     Ok((recording, warnings))
 }
 
-/// What did not make it.
+/// The waits of these blocks that belong to one of so many threads.
+fn waits(blocks: &[BlockBytes], threads: usize, names: &mut Names, lost: &mut Lost) -> Vec<Wait> {
+    let mut waits: Vec<Wait> = Vec::new();
+    for row in blocks {
+        let Ok(mut of_block) = wait_block::decode(&row.data) else {
+            lost.blocks += 1;
+            lost.entries = lost.entries.saturating_add(row.entries);
+            continue;
+        };
+        if lost.beyond > 0 || waits.len() + of_block.len() > MAX_WAITS {
+            lost.beyond += of_block.len() as u64;
+            continue;
+        }
+        let decoded = of_block.len();
+        of_block.retain(|wait| (wait.thread.0 as usize) < threads);
+        lost.nameless += (decoded - of_block.len()) as u64;
+        for wait in &mut of_block {
+            wait.stack = names.stack(wait.stack);
+        }
+        waits.append(&mut of_block);
+    }
+    waits
+}
+
+/// What did not make it, of samples or of waits.
 #[derive(Default)]
 struct Lost {
     loaded: usize,
     blocks: u64,
-    samples: u64,
+    entries: u64,
     beyond: u64,
     nameless: u64,
 }
 
 impl Lost {
-    fn describe(&self, expected: u64, warnings: &mut Vec<String>) {
-        let loaded = self.loaded as u64;
-        if loaded < expected {
-            let share = loaded as f64 / expected as f64 * 100.0;
-            warnings.push(format!("{loaded} of {expected} samples ({share:.1} %) could be read"));
+    fn describe(&self, what: &str, most: usize, warnings: &mut Vec<String>) {
+        let Self { blocks, entries, beyond, nameless, .. } = self;
+        if *blocks > 0 {
+            warnings.push(format!("{blocks} blocks with {entries} {what} are damaged and left out"));
         }
-        if self.blocks > 0 {
-            warnings.push(format!(
-                "{} blocks with {} samples are damaged and left out",
-                self.blocks, self.samples
-            ));
+        if *nameless > 0 {
+            warnings.push(format!("{nameless} {what} of unknown threads are left out"));
         }
-        if self.nameless > 0 {
-            warnings.push(format!("{} samples of unknown threads are left out", self.nameless));
-        }
-        if self.beyond > 0 {
-            warnings.push(format!(
-                "{} samples beyond the first {MAX_SAMPLES} do not fit and are left out",
-                self.beyond
-            ));
+        if *beyond > 0 {
+            warnings.push(format!("{beyond} {what} beyond the first {most} do not fit and are left out"));
         }
     }
 }
@@ -152,6 +183,11 @@ struct Names {
 impl Names {
     fn string(&mut self, id: StringId) -> StringId {
         if id.index() < self.interner.sizes().0 { id } else { self.interner.string(UNREADABLE) }
+    }
+
+    /// The stack of this number, or one that says that it could not be read.
+    fn stack(&mut self, id: StackId) -> StackId {
+        if id.index() < self.interner.sizes().2 { id } else { self.unreadable_stack() }
     }
 
     fn unreadable_stack(&mut self) -> StackId {

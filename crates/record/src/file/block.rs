@@ -121,7 +121,7 @@ pub fn decode_body(body: &[u8]) -> Result<(SampleBlock, Vec<Request>), BlockErro
     Ok((samples, requests))
 }
 
-fn checksum(bytes: &[u8]) -> u32 {
+pub(super) fn checksum(bytes: &[u8]) -> u32 {
     let mut crc = Crc::new();
     crc.update(bytes);
     crc.sum()
@@ -149,7 +149,7 @@ impl Contexts {
 /// 5. request: 0 if that of the thread's sample before, 1 if none, else 2 + the difference to the newest request + 1
 ///
 /// Differences are zigzag coded. "The thread's sample before" is kept per `thread % 4096`, at first 0.
-fn code_samples(samples: &SampleBlock, start_ns: u64) -> [Vec<u64>; 5] {
+pub(super) fn code_samples(samples: &SampleBlock, start_ns: u64) -> [Vec<u64>; 5] {
     let mut contexts = Contexts::new();
     let mut columns = [(); 5].map(|()| Vec::with_capacity(samples.len()));
     let [times, threads, stacks, states, requests] = &mut columns;
@@ -177,7 +177,7 @@ fn code_samples(samples: &SampleBlock, start_ns: u64) -> [Vec<u64>; 5] {
     columns
 }
 
-fn read_samples(
+pub(super) fn read_samples(
     reader: &mut PlaneReader<'_>,
     count: usize,
     start_ns: u64,
@@ -304,7 +304,7 @@ fn read_requests(
     Ok(requests)
 }
 
-fn narrow<T: TryFrom<u64>>(value: u64) -> Result<T, BlockError> {
+pub(super) fn narrow<T: TryFrom<u64>>(value: u64) -> Result<T, BlockError> {
     T::try_from(value).map_err(|_| BlockError::Malformed)
 }
 

@@ -24,14 +24,16 @@ pub(super) struct Fetched {
     pub(super) processes: Vec<Process>,
     pub(super) threads: Vec<Thread>,
     pub(super) blocks: Vec<BlockBytes>,
+    pub(super) waits: Vec<BlockBytes>,
     /// Tables that are missing or of which something could not be read.
     pub(super) damaged: Vec<&'static str>,
 }
 
-/// A row of `blocks`.
+/// A row of `blocks` or of `waits`.
 #[derive(Debug)]
 pub(super) struct BlockBytes {
-    pub(super) samples: u64,
+    /// Samples or waits that it should have.
+    pub(super) entries: u64,
     pub(super) data: Vec<u8>,
 }
 
@@ -40,7 +42,11 @@ pub(super) fn rows(connection: &Connection, usable: &[&str], length: u64) -> Fet
     let mut fetched = Fetched::default();
     let mut budget = Budget { rows: length / 4 + 1_024, bytes: length + 4_096 };
     for (table, _) in schema::TABLES {
-        let damaged = !usable.contains(&table) || fetched.table(connection, table, &mut budget).damaged;
+        let damaged = if usable.contains(&table) {
+            fetched.table(connection, table, &mut budget).damaged
+        } else {
+            table != schema::WAITS
+        };
         if damaged {
             fetched.damaged.push(table);
         }
@@ -108,16 +114,22 @@ impl Fetched {
             }
             "blocks" => {
                 let sql = "SELECT id, samples, data FROM blocks WHERE id >= ?1 ORDER BY id";
-                read_table(connection, budget, sql, |_, row| {
-                    let data = row.get_ref(2).ok()?.as_blob().ok()?.to_vec();
-                    let bytes = data.len();
-                    self.blocks.push(BlockBytes { samples: u64_at(row, 1)?, data });
-                    Some(bytes)
-                })
+                read_table(connection, budget, sql, |_, row| take_block(&mut self.blocks, row))
+            }
+            schema::WAITS => {
+                let sql = "SELECT id, waits, data FROM waits WHERE id >= ?1 ORDER BY id";
+                read_table(connection, budget, sql, |_, row| take_block(&mut self.waits, row))
             }
             _ => Health { damaged: true },
         }
     }
+}
+
+fn take_block(blocks: &mut Vec<BlockBytes>, row: &Row<'_>) -> Option<usize> {
+    let data = row.get_ref(2).ok()?.as_blob().ok()?.to_vec();
+    let bytes = data.len();
+    blocks.push(BlockBytes { entries: u64_at(row, 1)?, data });
+    Some(bytes)
 }
 
 fn take_info(info: &mut Option<RecordingInfo>, row: &Row<'_>) -> Option<usize> {

@@ -12,7 +12,7 @@ pub const APPLICATION_ID: u32 = 0x534c_4950;
 pub const FORMAT_VERSION: u32 = 1;
 
 /// The tables of version 1, word for word as `sqlite_schema` keeps them.
-pub(super) const TABLES: [(&str, &str); 8] = [
+pub(super) const TABLES: [(&str, &str); 9] = [
     ("info", "CREATE TABLE info(id INTEGER PRIMARY KEY, key TEXT, value)"),
     (
         "totals",
@@ -42,7 +42,15 @@ pub(super) const TABLES: [(&str, &str); 8] = [
         "CREATE TABLE blocks(id INTEGER PRIMARY KEY, first_ns INTEGER, last_ns INTEGER, samples INTEGER, \
          requests INTEGER, data BLOB)",
     ),
+    (
+        WAITS,
+        "CREATE TABLE waits(id INTEGER PRIMARY KEY, first_ns INTEGER, last_ns INTEGER, waits INTEGER, \
+         data BLOB)",
+    ),
 ];
+
+/// The table that came later: a file without it has no waits, and nothing is missing from it.
+pub(super) const WAITS: &str = "waits";
 
 /// Creates the tables in an empty database, in the transaction that is open.
 pub(super) fn create(connection: &Connection) -> rusqlite::Result<()> {

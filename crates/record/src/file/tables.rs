@@ -115,6 +115,36 @@ pub(super) fn delete_blocks(connection: &Connection, first: i64, last: i64) -> r
     Ok(())
 }
 
+/// One row of `waits`.
+pub(super) struct WaitsRow<'a> {
+    pub(super) id: i64,
+    pub(super) first_ns: u64,
+    pub(super) last_ns: u64,
+    pub(super) waits: usize,
+    pub(super) data: &'a [u8],
+}
+
+/// Stores a block of waits.
+pub(super) fn insert_waits(connection: &Connection, row: &WaitsRow<'_>) -> rusqlite::Result<()> {
+    let mut insert = connection
+        .prepare_cached("INSERT INTO waits(id, first_ns, last_ns, waits, data) VALUES(?1, ?2, ?3, ?4, ?5)")?;
+    insert.execute(params![
+        row.id,
+        row.first_ns.cast_signed(),
+        row.last_ns.cast_signed(),
+        row.waits,
+        row.data
+    ])?;
+    Ok(())
+}
+
+/// Removes the blocks of waits `first..=last`.
+pub(super) fn delete_waits(connection: &Connection, first: i64, last: i64) -> rusqlite::Result<()> {
+    let mut delete = connection.prepare_cached("DELETE FROM waits WHERE id BETWEEN ?1 AND ?2")?;
+    delete.execute(params![first, last])?;
+    Ok(())
+}
+
 /// Stores the totals so far.
 pub(super) fn replace_totals(connection: &Connection, totals: &Totals) -> rusqlite::Result<()> {
     let mut insert = connection.prepare_cached(

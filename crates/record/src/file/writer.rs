@@ -7,18 +7,18 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, ffi};
-use slip_model::{Batch, RecordingInfo, Request, SampleBlock, Totals};
+use slip_model::{Batch, RecordingInfo, Request, SampleBlock, Totals, Wait};
 use zstd::bulk::Compressor;
 
 use super::error::FileError;
 use super::load::{Header, journal_of};
-use super::tables::{self, BlockRow};
-use super::{block, schema};
+use super::tables::{self, BlockRow, WaitsRow};
+use super::{block, schema, wait_block};
 
 /// Small blocks are packed into one after this many flushes: a minute and a half, if there is one every 0.8 s.
 const PACK_FLUSHES: usize = 120;
 
-/// ... or after this many samples. More than that in one flush is packed at once.
+/// ... or after this many samples, requests or waits. More than that in one flush is packed at once.
 const PACK_SAMPLES: usize = 1 << 16;
 
 /// How many times the above may gather while packing fails (full disk). Then these blocks stay small: what gathers is
@@ -55,6 +55,7 @@ struct NextNumbers {
     frame: u32,
     stack: u32,
     block: i64,
+    waits: i64,
 }
 
 /// What is stored in small blocks and not packed yet.
@@ -62,7 +63,10 @@ struct NextNumbers {
 struct Gathered {
     samples: SampleBlock,
     requests: Vec<Request>,
+    waits: Vec<Wait>,
+    /// The rows that they are in go on to the newest ones.
     first_block: i64,
+    first_waits: i64,
     flushes: usize,
     failures: usize,
 }
@@ -98,7 +102,7 @@ impl Writer {
             Ok(connection) => Ok(Self {
                 path,
                 connection,
-                next: NextNumbers { string: 1, frame: 0, stack: 1, block: 1 },
+                next: NextNumbers { string: 1, frame: 0, stack: 1, block: 1, waits: 1 },
                 gathered: Gathered::default(),
                 saved: Totals::default(),
                 lock,
@@ -122,9 +126,9 @@ impl Writer {
     /// [`FileError::OutOfOrder`] if a batch was left out; [`FileError::Io`].
     pub fn append(&mut self, batch: &Batch) -> Result<(), FileError> {
         self.check_order(batch)?;
-        let large = batch.samples.len() >= PACK_SAMPLES || batch.requests.len() >= PACK_SAMPLES;
+        let large = batch.samples.len().max(batch.requests.len()).max(batch.waits.len()) >= PACK_SAMPLES;
         let mut compressor = if large { self.compressor() } else { None };
-        let mut next_block = self.next.block;
+        let NextNumbers { block: mut next_block, waits: mut next_waits, .. } = self.next;
         let written = write(&mut self.connection, |transaction| {
             tables::insert_interned(transaction, &batch.interned)?;
             tables::upsert_processes(transaction, &batch.processes)?;
@@ -132,6 +136,10 @@ impl Writer {
             for (samples, requests) in cut(&batch.samples, &batch.requests) {
                 insert_block(transaction, next_block, &samples, requests, compressor.as_mut())?;
                 next_block += 1;
+            }
+            for waits in batch.waits.chunks(PART) {
+                insert_waits(transaction, next_waits, waits, compressor.as_mut())?;
+                next_waits += 1;
             }
             tables::replace_totals(transaction, &Totals { complete: false, ..batch.totals })
         });
@@ -144,10 +152,10 @@ impl Writer {
         if large {
             self.pack();
             self.gathered = Gathered::default();
-        } else if next_block > self.next.block {
-            self.gathered.add(self.next.block, batch);
+        } else if next_block > self.next.block || next_waits > self.next.waits {
+            self.gathered.add(self.next, batch);
         }
-        self.next.block = next_block;
+        (self.next.block, self.next.waits) = (next_block, next_waits);
         if self.gathered.is_due() {
             self.pack();
         }
@@ -195,15 +203,21 @@ impl Writer {
     /// Replaces the small blocks by one. If that fails they stay, and it is tried again later: nothing is lost, the
     /// file only stays larger.
     fn pack(&mut self) {
-        if self.gathered.flushes < 2 && self.gathered.samples.len() < 256 {
+        let Gathered { samples, requests, waits, first_block, first_waits, flushes, .. } = &self.gathered;
+        if *flushes == 0 || *flushes < 2 && samples.len().max(waits.len()) < 256 {
             return;
         }
         let mut compressor = self.compressor();
-        let (first, last) = (self.gathered.first_block, self.next.block - 1);
-        let (samples, requests) = (&self.gathered.samples, &self.gathered.requests);
         let packed = write(&mut self.connection, |transaction| {
-            tables::delete_blocks(transaction, first, last)?;
-            insert_block(transaction, first, samples, requests, compressor.as_mut())
+            if !samples.is_empty() || !requests.is_empty() {
+                tables::delete_blocks(transaction, *first_block, self.next.block - 1)?;
+                insert_block(transaction, *first_block, samples, requests, compressor.as_mut())?;
+            }
+            if !waits.is_empty() {
+                tables::delete_waits(transaction, *first_waits, self.next.waits - 1)?;
+                insert_waits(transaction, *first_waits, waits, compressor.as_mut())?;
+            }
+            Ok(())
         });
         if packed.is_ok() || self.gathered.failures + 1 >= PACK_PATIENCE {
             self.gathered = Gathered::default();
@@ -241,9 +255,10 @@ impl Writer {
 }
 
 impl Gathered {
-    fn add(&mut self, block: i64, batch: &Batch) {
+    /// Adds a batch whose rows begin with the numbers in `at`.
+    fn add(&mut self, at: NextNumbers, batch: &Batch) {
         if self.flushes == 0 {
-            self.first_block = block;
+            (self.first_block, self.first_waits) = (at.block, at.waits);
         }
         self.flushes += 1;
         let (to, from) = (&mut self.samples, &batch.samples);
@@ -253,13 +268,13 @@ impl Gathered {
         to.state.extend_from_slice(&from.state);
         to.request.extend_from_slice(&from.request);
         self.requests.extend_from_slice(&batch.requests);
+        self.waits.extend_from_slice(&batch.waits);
     }
 
     fn is_due(&self) -> bool {
         let times = self.failures + 1;
         self.flushes >= times * PACK_FLUSHES
-            || self.samples.len() >= times * PACK_SAMPLES
-            || self.requests.len() >= times * PACK_SAMPLES
+            || self.samples.len().max(self.requests.len()).max(self.waits.len()) >= times * PACK_SAMPLES
     }
 }
 
@@ -318,13 +333,27 @@ fn insert_block(
     tables::insert_block(connection, &row)
 }
 
+fn insert_waits(
+    connection: &Connection,
+    id: i64,
+    waits: &[Wait],
+    compressor: Option<&mut Compressor<'static>>,
+) -> rusqlite::Result<()> {
+    let data = wait_block::encode(waits, compressor);
+    let time_ns = |wait: Option<&Wait>| wait.map_or(0, |wait| wait.time_ns);
+    let (first_ns, last_ns) = (time_ns(waits.first()), time_ns(waits.last()));
+    tables::insert_waits(connection, &WaitsRow { id, first_ns, last_ns, waits: waits.len(), data: &data })
+}
+
+/// Most samples, requests or waits of a batch that go into one block.
+const PART: usize = PACK_SAMPLES * 2;
+
 /// Cuts a batch into parts that fit into a block.
 fn cut<'a>(
     samples: &'a SampleBlock,
     requests: &'a [Request],
 ) -> impl Iterator<Item = (std::borrow::Cow<'a, SampleBlock>, &'a [Request])> {
     use std::borrow::Cow;
-    const PART: usize = PACK_SAMPLES * 2;
     let parts = samples.len().max(requests.len()).div_ceil(PART);
     (0..parts).map(move |part| {
         let range = |length: usize| (part * PART).min(length)..((part + 1) * PART).min(length);

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use slip_model::{
     Batch, Frame, FrameKind, Interner, Process, ProcessId, Recording, RecordingInfo, Request, RequestId,
-    Sample, StackId, State, Thread, ThreadId, Totals,
+    Sample, StackId, State, Thread, ThreadId, Totals, Wait, WaitReason,
 };
 
 /// Time between two samples of a thread.
@@ -43,6 +43,22 @@ pub(crate) fn sample(number: u64) -> Sample {
         stack: StackId(if idle { 0 } else { 1 + (noise % 500) as u32 }),
         state,
         request: RequestId(if idle { 0 } else { 1 + (number / 40) as u32 }),
+    }
+}
+
+/// The wait of this number, which a recording may have beside its samples.
+pub(crate) fn wait(number: u64) -> Wait {
+    let Sample { time_ns, thread, stack, request, .. } = sample(number);
+    let noise = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
+    Wait {
+        time_ns,
+        thread,
+        stack,
+        state: if stack.0 == 0 { State::IDLE } else { State::default() },
+        request,
+        reason: WaitReason::ALL[(noise % 10) as usize],
+        count: 1 + (noise % 7) as u32,
+        total_ns: noise,
     }
 }
 
