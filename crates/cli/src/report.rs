@@ -50,7 +50,8 @@ pub(crate) fn run(options: &ReportOptions) -> Result<(), Failure> {
     }
     let totals = &loaded.recording.totals;
     // That no thread ran is evidence too.
-    if totals.samples == 0 && totals.filtered == 0 && loaded.recording.samples().next().is_none() {
+    let is_empty = loaded.recording.samples().next().is_none() && loaded.recording.waits.is_empty();
+    if totals.samples == 0 && totals.filtered == 0 && is_empty {
         return Err(Failure::new(failure::NO_EVIDENCE, "the recording holds no samples")
             .hint("record for longer, or at a higher rate"));
     }

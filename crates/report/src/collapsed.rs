@@ -1,4 +1,5 @@
-//! Collapsed stacks: `root;...;leaf count`, one line per stack, sorted.
+//! Collapsed stacks: `root;...;leaf count`, one line per stack, sorted. The count is in samples or, if there are waits too,
+//! in microseconds.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -23,22 +24,30 @@ pub(crate) fn render(recording: &Recording, options: &Options) -> String {
         key.stack = tree.node(key.stack);
         key
     });
+    let has_waits = !recording.waits.is_empty();
     let mut lines: BTreeMap<String, u64> = BTreeMap::new();
     for (key, count) in counts {
         let mut line = roots[key.root as usize].clone();
         let path = tree.path(key.stack);
         let frames = path.iter().map(|function| labels[*function as usize].as_str());
         let cut = key.truncated.then_some(TRUNCATED);
-        for part in cut.into_iter().chain(frames).chain(key.leaf_marker()) {
+        let mut push = |part: &str| {
             line.push(';');
             line.push_str(part);
-        }
+        };
+        cut.into_iter().chain(frames).for_each(&mut push);
+        key.leaf_markers().for_each(push);
         // Names that differ only in what has been cleaned away may end up the same.
-        *lines.entry(line).or_default() += count.samples;
+        let sum = lines.entry(line).or_default();
+        *sum = sum.saturating_add(if has_waits { count.ns } else { count.number });
     }
     let mut text = String::new();
-    for (line, count) in lines {
-        let _ = writeln!(text, "{line} {count}");
+    for (line, sum) in lines {
+        let count = if has_waits { sum.saturating_add(500) / 1_000 } else { sum };
+        // What rounds to nothing would be a box without width.
+        if count > 0 {
+            let _ = writeln!(text, "{line} {count}");
+        }
     }
     text
 }

@@ -1,10 +1,11 @@
-//! Samples by stack of functions: what the formats for flame graphs have in common.
+//! Samples and waits by stack of functions: what the formats for flame graphs have in common.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
 
-use slip_model::{Interner, Recording, Sample, StackId, State, Thread};
+use slip_model::{Interner, Recording, StackId, State, Thread, WaitReason};
 
+use crate::piece::{self, Piece, pieces};
 use crate::summary::{Function, FunctionTable};
 use crate::text::clean_also;
 
@@ -19,7 +20,7 @@ pub(crate) enum Place {
     Idle,
 }
 
-/// What samples that are counted together have in common.
+/// What samples or waits that are counted together have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Key {
     /// Given by the caller: the thread, the root.
@@ -27,6 +28,8 @@ pub(crate) struct Key {
     /// The stack, or what the caller made of it.
     pub(crate) stack: u32,
     pub(crate) place: Place,
+    /// What was waited for; `None` for samples, and for waits of idle workers.
+    pub(crate) reason: Option<WaitReason>,
     /// The outer end of the stack is missing.
     pub(crate) truncated: bool,
     /// Given by the caller: the route.
@@ -34,8 +37,9 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// Of one sample; `None` if it is idle and idle ones are left out.
-    pub(crate) fn of(sample: &Sample, include_idle: bool) -> Option<Self> {
+    /// Of one piece; `None` if it is idle and idle ones are left out.
+    pub(crate) fn of(piece: &Piece, include_idle: bool) -> Option<Self> {
+        let sample = &piece.sample;
         let place = if sample.state.has(State::IDLE) {
             if !include_idle {
                 return None;
@@ -48,17 +52,19 @@ impl Key {
         };
         let stack = if place == Place::Idle { StackId(0) } else { sample.stack };
         let truncated = stack.0 != 0 && sample.state.has(State::TRUNCATED);
-        Some(Self { root: sample.thread.0, stack: stack.0, place, truncated, extra: 0 })
+        let reason = piece.reason.filter(|_| place != Place::Idle);
+        Some(Self { root: sample.thread.0, stack: stack.0, place, reason, truncated, extra: 0 })
     }
 
-    /// The marker that comes last, after the frames.
-    pub(crate) fn leaf_marker(&self) -> Option<&'static str> {
-        match self.place {
+    /// The markers that come last, after the frames: what it is instead of code, and what it waits for.
+    pub(crate) fn leaf_markers(&self) -> impl DoubleEndedIterator<Item = &'static str> + use<> {
+        let place = match self.place {
             Place::Idle => Some("[idle]"),
             Place::Engine => Some("[engine]"),
             Place::Code if self.stack == 0 => Some("[no frame]"),
             Place::Code => None,
-        }
+        };
+        place.into_iter().chain(self.reason.map(piece::marker))
     }
 }
 
@@ -69,29 +75,33 @@ pub(crate) const MAX_DEPTH: usize = 2_048;
 /// The marker for the missing outer end of a stack.
 pub(crate) const TRUNCATED: &str = "[truncated]";
 
-/// How often something was seen.
+/// How often something was seen, and what time that stands for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Count {
-    pub(crate) samples: u64,
-    pub(crate) on_cpu: u64,
+    /// Samples, or waits.
+    pub(crate) number: u64,
+    pub(crate) ns: u64,
+    pub(crate) on_cpu_ns: u64,
 }
 
-/// Counts samples by key. The order of samples makes no difference.
+/// Counts samples and waits by key. Their order makes no difference.
 pub(crate) fn fold(
     recording: &Recording,
     include_idle: bool,
-    mut refine: impl FnMut(&Sample, Key) -> Key,
+    mut refine: impl FnMut(&Piece, Key) -> Key,
 ) -> HashMap<Key, Count> {
     let mut counts: HashMap<Key, Count> = HashMap::new();
-    for sample in recording.samples() {
-        if sample.thread.0 as usize >= recording.threads.len() {
+    for piece in pieces(recording) {
+        if piece.sample.thread.0 as usize >= recording.threads.len() {
             continue;
         }
-        let Some(key) = Key::of(&sample, include_idle) else { continue };
-        let count = counts.entry(refine(&sample, key)).or_default();
-        count.samples += 1;
-        let runs = sample.state.has(State::ON_CPU) && !sample.state.has(State::CPU_UNKNOWN);
-        count.on_cpu += u64::from(runs && key.place != Place::Idle);
+        let Some(key) = Key::of(&piece, include_idle) else { continue };
+        let count = counts.entry(refine(&piece, key)).or_default();
+        count.number = count.number.saturating_add(piece.count);
+        count.ns = count.ns.saturating_add(piece.ns);
+        if key.place != Place::Idle {
+            count.on_cpu_ns = count.on_cpu_ns.saturating_add(piece.on_cpu_ns());
+        }
     }
     counts
 }

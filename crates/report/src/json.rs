@@ -4,7 +4,7 @@
 //! must make them harmless again.
 
 use serde::Serialize;
-use slip_model::{Frame, FrameKind, Language, Recording, RecordingInfo, StackId};
+use slip_model::{Frame, FrameKind, Language, Recording, RecordingInfo, StackId, WaitReason};
 
 use crate::fold::MAX_DEPTH;
 use crate::text::clean_json;
@@ -23,6 +23,7 @@ struct Report<'a> {
     functions: Functions<'a>,
     lines: Vec<Line<'a>>,
     stacks: Vec<Stack<'a>>,
+    waits: Waits<'a>,
     requests: Requests<'a>,
     quality: Quality,
 }
@@ -103,6 +104,43 @@ struct Stack<'a> {
     wall_ns: u64,
     on_cpu_ns: u64,
     share_of_busy: f64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    waits: Vec<StackWaits>,
+}
+
+#[derive(Serialize)]
+struct StackWaits {
+    reason: WaitReason,
+    count: u64,
+    total_ns: u64,
+}
+
+#[derive(Serialize)]
+struct Waits<'a> {
+    count: u64,
+    total_ns: u64,
+    idle_count: u64,
+    idle_ns: u64,
+    by_reason: Vec<Reason<'a>>,
+}
+
+#[derive(Serialize)]
+struct Reason<'a> {
+    reason: WaitReason,
+    count: u64,
+    total_ns: u64,
+    mean_ns: u64,
+    share_of_waits: f64,
+    most_in: Option<MostIn<'a>>,
+}
+
+/// A function.
+#[derive(Serialize)]
+struct MostIn<'a> {
+    name: &'a str,
+    kind: FrameKind,
+    file: &'a str,
+    first_line: u32,
 }
 
 #[derive(Serialize)]
@@ -157,17 +195,17 @@ pub(crate) fn render(
     options: &Options,
 ) -> Result<Vec<u8>, ReportError> {
     let interner = &recording.interner;
-    let busy = summary.time.busy();
+    let busy_ns = summary.time.busy_ns();
     let function = |function: &Function| FunctionRow {
         name: interner.text(function.name),
         kind: function.kind,
         file: interner.text(function.file),
         first_line: function.first_line,
-        own_ns: summary.as_ns(function.own),
-        own_on_cpu_ns: summary.as_ns(function.own_on_cpu),
-        total_ns: summary.as_ns(function.total),
-        own_share_of_busy: share(function.own, busy),
-        total_share_of_busy: share(function.total, busy),
+        own_ns: function.own_ns,
+        own_on_cpu_ns: function.own_on_cpu_ns,
+        total_ns: function.total_ns,
+        own_share_of_busy: share(function.own_ns, busy_ns),
+        total_share_of_busy: share(function.total_ns, busy_ns),
     };
     let frame = |frame: Frame| StackFrame {
         name: interner.text(frame.name),
@@ -187,12 +225,12 @@ pub(crate) fn render(
         notes: &options.notes,
         recording: &recording.info,
         wall_ns: summary.wall_ns,
-        time: time(summary, &summary.time),
+        time: time(&summary.time),
         groups: groups(summary),
         processes: processes(recording, summary),
         functions: Functions {
             count: summary.functions.len(),
-            frameless_ns: summary.as_ns(summary.frameless),
+            frameless_ns: summary.frameless_ns,
             by_own: summary.functions.iter().take(options.top).map(function).collect(),
             by_total: summary.by_total().into_iter().take(options.top).map(function).collect(),
         },
@@ -206,9 +244,9 @@ pub(crate) fn render(
                     function: interner.text(frame.name),
                     file: interner.text(frame.file),
                     line: frame.line,
-                    own_ns: summary.as_ns(line.own),
-                    own_on_cpu_ns: summary.as_ns(line.own_on_cpu),
-                    own_share_of_busy: share(line.own, busy),
+                    own_ns: line.own_ns,
+                    own_on_cpu_ns: line.own_on_cpu_ns,
+                    own_share_of_busy: share(line.own_ns, busy_ns),
                 }
             })
             .collect(),
@@ -219,11 +257,13 @@ pub(crate) fn render(
             .map(|hot| Stack {
                 frames: stack(hot.stack),
                 samples: hot.samples,
-                wall_ns: summary.as_ns(hot.samples),
-                on_cpu_ns: summary.as_ns(hot.on_cpu),
-                share_of_busy: share(hot.samples, busy),
+                wall_ns: hot.ns,
+                on_cpu_ns: hot.on_cpu_ns,
+                share_of_busy: share(hot.ns, busy_ns),
+                waits: stack_waits(summary.waits.of_stack(hot.stack)),
             })
             .collect(),
+        waits: waits(recording, summary),
         requests: requests(recording, summary, options),
         quality: quality(summary),
     };
@@ -239,8 +279,8 @@ fn groups(summary: &Summary) -> Vec<Group<'_>> {
         versions: &group.versions,
         workers: group.workers,
         threads: group.threads,
-        time: time(summary, &group.time),
-        gil_held_ns: summary.as_ns(group.gil_held),
+        time: time(&group.time),
+        gil_held_ns: group.gil_held_ns,
     });
     rows.collect()
 }
@@ -257,10 +297,47 @@ fn processes<'a>(recording: &'a Recording, summary: &Summary) -> Vec<Process<'a>
             first_ns: process.first_ns,
             ended_ns: Some(process.ended_ns).filter(|ns| *ns != 0),
             threads: counted.threads,
-            time: time(summary, &counted.time),
+            time: time(&counted.time),
         })
     });
     rows.collect()
+}
+
+fn stack_waits(waits: &[crate::StackWaits]) -> Vec<StackWaits> {
+    let row = |waits: &crate::StackWaits| StackWaits {
+        reason: waits.reason,
+        count: waits.count,
+        total_ns: waits.total_ns,
+    };
+    waits.iter().map(row).collect()
+}
+
+fn waits<'a>(recording: &'a Recording, summary: &Summary) -> Waits<'a> {
+    let interner = &recording.interner;
+    let waits = &summary.waits;
+    let by_reason = waits.reasons.iter().map(|of| Reason {
+        reason: of.reason,
+        count: of.count,
+        total_ns: of.total_ns,
+        mean_ns: of.total_ns / of.count.max(1),
+        share_of_waits: share(of.total_ns, waits.total_ns),
+        most_in: of.most_in.map(|frame| {
+            let frame = interner.frame_at(frame);
+            MostIn {
+                name: interner.text(frame.name),
+                kind: frame.kind,
+                file: interner.text(frame.file),
+                first_line: frame.first_line,
+            }
+        }),
+    });
+    Waits {
+        count: waits.count,
+        total_ns: waits.total_ns,
+        idle_count: waits.idle_count,
+        idle_ns: waits.idle_ns,
+        by_reason: by_reason.collect(),
+    }
 }
 
 fn requests<'a>(recording: &'a Recording, summary: &Summary, options: &Options) -> Requests<'a> {
@@ -269,8 +346,8 @@ fn requests<'a>(recording: &'a Recording, summary: &Summary, options: &Options) 
         method: recording.interner.text(route.method),
         uri: recording.interner.text(route.uri),
         count: route.count,
-        busy_ns: summary.as_ns(route.samples),
-        share_of_serving_busy: share(route.samples, requests.busy),
+        busy_ns: route.busy_ns,
+        share_of_serving_busy: share(route.busy_ns, requests.serving_ns),
         duration_count: route.whole,
         duration_mean_ns: route.mean_ns,
         duration_p50_ns: route.p50_ns,
@@ -280,7 +357,7 @@ fn requests<'a>(recording: &'a Recording, summary: &Summary, options: &Options) 
     Requests {
         count: requests.count,
         resolution_ns: summary.interval_ns,
-        serving_busy_ns: summary.as_ns(requests.busy),
+        serving_busy_ns: requests.serving_ns,
         routes: routes.collect(),
     }
 }
@@ -304,17 +381,17 @@ fn quality(summary: &Summary) -> Quality {
     }
 }
 
-fn time(summary: &Summary, split: &TimeSplit) -> Time {
+fn time(split: &TimeSplit) -> Time {
     Time {
-        total_ns: summary.as_ns(split.total()),
-        busy_ns: summary.as_ns(split.busy()),
-        idle_ns: summary.as_ns(split.idle),
-        code_on_cpu_ns: summary.as_ns(split.on_cpu),
-        code_waiting_ns: summary.as_ns(split.waiting),
-        code_unknown_ns: summary.as_ns(split.unknown),
-        engine_ns: summary.as_ns(split.engine),
-        idle_share_of_total: share(split.idle, split.total()),
-        engine_share_of_busy: share(split.engine, split.busy()),
+        total_ns: split.total_ns(),
+        busy_ns: split.busy_ns(),
+        idle_ns: split.idle_ns,
+        code_on_cpu_ns: split.on_cpu_ns,
+        code_waiting_ns: split.waiting_ns,
+        code_unknown_ns: split.unknown_ns,
+        engine_ns: split.engine_ns,
+        idle_share_of_total: share(split.idle_ns, split.total_ns()),
+        engine_share_of_busy: share(split.engine_ns, split.busy_ns()),
     }
 }
 

@@ -9,6 +9,7 @@ mod collapsed;
 mod fold;
 mod json;
 mod markdown;
+mod piece;
 mod pprof;
 mod proto;
 mod speedscope;
@@ -22,7 +23,8 @@ mod support;
 use slip_model::Recording;
 
 pub use summary::{
-    Function, Group, HotStack, Line, ProcessSummary, Quality, RequestSummary, Route, Summary, TimeSplit,
+    Function, Group, HotStack, Line, ProcessSummary, Quality, ReasonSummary, RequestSummary, Route,
+    StackWaits, Summary, TimeSplit, WaitSummary,
 };
 pub use text::{bytes, clean, clean_json, utc};
 
@@ -30,7 +32,7 @@ pub use text::{bytes, clean, clean_json, utc};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Format {
-    /// For reading, in a terminal or anywhere: at most 80 lines with the default options.
+    /// For reading, in a terminal or anywhere: at most 80 lines with the default options, 90 if the recording has waits.
     Markdown,
     /// All of it in numbers, schema `slip.report/1`.
     Json,

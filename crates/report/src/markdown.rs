@@ -8,13 +8,14 @@ use std::fmt::Write as _;
 use slip_model::{FrameKind, Language, Mode, Recording};
 
 use crate::Options;
+use crate::piece::in_words;
 use crate::summary::{Function, Summary, TimeSplit};
 use crate::text::{
     bytes, clean, code, count, date, duration, percent, place, share, shares, shorten, tenths,
 };
 use table::Table;
 
-/// Most groups in a table. With the other tables at ten rows this keeps the report below 80 lines.
+/// Most groups in a table. With the other tables at ten rows this keeps the report below 80 lines, 90 with waits.
 const MAX_GROUPS: usize = 4;
 /// Most rows of the tables that only support the one before.
 const MAX_MINOR: usize = 5;
@@ -29,9 +30,10 @@ pub(crate) fn render(recording: &Recording, summary: &Summary, options: &Options
     let mut text = headline::headline(recording, summary, &own);
     text.push_str("\n\n");
     introduction(&mut text, recording, summary);
-    if summary.quality.samples > 0 {
+    if summary.quality.samples > 0 || summary.quality.waits > 0 {
         groups(&mut text, recording, summary, options);
         functions(&mut text, recording, summary, options, &own);
+        waits(&mut text, recording, summary, options);
         lines(&mut text, recording, summary, options);
         stacks(&mut text, recording, summary, options);
         requests(&mut text, recording, summary, options);
@@ -49,23 +51,38 @@ fn introduction(text: &mut String, recording: &Recording, summary: &Summary) {
         Mode::Offcpu => "only moments off the CPU count",
     };
     let rate = 1e9 / summary.interval_ns as f64;
+    let interval = format!("one per {} ({rate:.0} Hz)", duration(summary.interval_ns));
+    let (samples, waits) = (summary.quality.samples, summary.quality.waits);
+    let seen = match (samples, waits) {
+        (_, 0) => format!("{} samples, {interval} and thread", count(samples)),
+        (0, _) => format!("{} waits, each with its duration", count(waits)),
+        // Who sees waits takes samples of what runs.
+        _ => format!(
+            "{} samples, {interval} and running thread, and {} waits, each with its duration",
+            count(samples),
+            count(waits)
+        ),
+    };
     let _ = writeln!(
         text,
-        "{} watched from {}: {} samples, one per {} ({rate:.0} Hz) and thread; {mode}. Asked for: {}.",
+        "{} watched from {}: {seen}; {mode}. Asked for: {}.",
         duration(summary.wall_ns),
         date(info.started_unix_ns),
-        count(summary.quality.samples),
-        duration(summary.interval_ns),
         code(&info.target, 60, false),
     );
 }
 
 /// The columns of [`split_cells`].
-const SPLIT: [&str; 6] = [">idle", ">code on CPU", ">code waiting", ">engine", ">unknown", ">samples"];
+fn split_columns(summary: &Summary) -> [&'static str; 6] {
+    let whole = if summary.quality.waits == 0 { ">samples" } else { ">of" };
+    [">idle", ">code on CPU", ">code waiting", ">engine", ">unknown", whole]
+}
 
-fn split_cells(time: &TimeSplit) -> Vec<String> {
-    let parts = [time.idle, time.on_cpu, time.waiting, time.engine, time.unknown];
-    shares(&parts).into_iter().map(percent).chain([count(time.total())]).collect()
+/// The shares of some threads' time, and what they are shares of: samples or, as waits are no samples, time.
+fn split_cells(summary: &Summary, time: &TimeSplit, samples: u64) -> Vec<String> {
+    let parts = [time.idle_ns, time.on_cpu_ns, time.waiting_ns, time.engine_ns, time.unknown_ns];
+    let whole = if summary.quality.waits == 0 { count(samples) } else { duration(time.total_ns()) };
+    shares(&parts).into_iter().map(percent).chain([whole]).collect()
 }
 
 /// Shares of busy time, in tenths of a percent, that add up to 100 %.
@@ -80,10 +97,11 @@ struct OwnShares {
 
 impl OwnShares {
     fn new(summary: &Summary, shown: usize) -> Self {
-        let own = summary.functions.iter().map(|function| function.own).filter(|own| *own > 0);
+        let own = summary.functions.iter().map(|function| function.own_ns).filter(|own| *own > 0);
         let mut parts: Vec<u64> = own.take(shown).collect();
-        let known = parts.iter().sum::<u64>() + summary.time.engine + summary.frameless;
-        parts.extend([summary.time.engine, summary.frameless, summary.time.busy().saturating_sub(known)]);
+        parts.extend([summary.time.engine_ns, summary.frameless_ns]);
+        let known = parts.iter().fold(0, |sum: u64, part| sum.saturating_add(*part));
+        parts.push(summary.time.busy_ns().saturating_sub(known));
         let mut functions = shares(&parts);
         let mut last = || functions.pop().unwrap_or(0);
         let (rest, frameless, engine) = (last(), last(), last());
@@ -93,12 +111,14 @@ impl OwnShares {
 
 fn groups(text: &mut String, recording: &Recording, summary: &Summary, options: &Options) {
     let _ = writeln!(text, "\n## Where the workers' time went (idle to unknown make 100 %)\n");
-    let has_gil = summary.groups.iter().any(|group| group.gil_held > 0);
+    let has_gil = summary.groups.iter().any(|group| group.gil_held_ns > 0);
     let gil: &[&str] = if has_gil { &[">with GIL"] } else { &[] };
-    let mut table = Table::new(&[&["group", ">workers"], &SPLIT[..], gil].concat());
-    let mut row = |name: String, workers: String, time: &TimeSplit, gil_held: u64| {
-        let gil = has_gil.then(|| if gil_held > 0 { share(gil_held, time.total()) } else { String::new() });
-        table.row([name, workers].into_iter().chain(split_cells(time)).chain(gil));
+    let split = split_columns(summary);
+    let mut table = Table::new(&[&["group", ">workers"], &split[..], gil].concat());
+    let mut row = |name: String, workers: String, time: &TimeSplit, samples: u64, gil_held_ns: u64| {
+        let gil = if gil_held_ns > 0 { share(gil_held_ns, time.total_ns()) } else { String::new() };
+        let cells = split_cells(summary, time, samples);
+        table.row([name, workers].into_iter().chain(cells).chain(has_gil.then_some(gil)));
     };
     for group in summary.groups.iter().take(MAX_GROUPS) {
         let language = match group.language {
@@ -112,28 +132,29 @@ fn groups(text: &mut String, recording: &Recording, summary: &Summary, options: 
         } else {
             group.workers.to_string()
         };
-        row(name, workers, &group.time, group.gil_held);
+        row(name, workers, &group.time, group.samples, group.gil_held_ns);
     }
     if summary.groups.len() > MAX_GROUPS {
         let mut rest = TimeSplit::default();
-        let (mut workers, mut gil_held) = (0, 0);
+        let (mut workers, mut samples, mut gil_held_ns) = (0, 0, 0_u64);
         for group in &summary.groups[MAX_GROUPS..] {
             rest.add(&group.time);
             workers += group.workers;
-            gil_held += group.gil_held;
+            samples += group.samples;
+            gil_held_ns = gil_held_ns.saturating_add(group.gil_held_ns);
         }
         let name = format!("{} more groups", summary.groups.len() - MAX_GROUPS);
-        row(name, workers.to_string(), &rest, gil_held);
+        row(name, workers.to_string(), &rest, samples, gil_held_ns);
     }
     table.write(text);
     if !options.per_worker {
         return;
     }
-    let mut table = Table::new(&[&["worker", ">pid"], &SPLIT[..]].concat());
+    let mut table = Table::new(&[&["worker", ">pid"], &split[..]].concat());
     for counted in summary.processes.iter().take(options.top) {
         let Some(process) = recording.processes.get(counted.process.0 as usize) else { continue };
         let cells = [code(&process.title, NAME, true), process.pid.to_string()];
-        table.row(cells.into_iter().chain(split_cells(&counted.time)));
+        table.row(cells.into_iter().chain(split_cells(summary, &counted.time, counted.samples)));
     }
     text.push('\n');
     table.write(text);
@@ -149,22 +170,22 @@ fn functions(
     options: &Options,
     shares: &OwnShares,
 ) {
-    let busy = summary.time.busy();
+    let busy = summary.time.busy_ns();
     if busy == 0 {
         return;
     }
     let _ = writeln!(
         text,
         "\n## Functions by their own time (100 % = {} busy, over all workers)\n",
-        duration(summary.as_ns(busy))
+        duration(busy)
     );
     let mut table = Table::new(&[">own", ">on CPU", ">with callees", "function", "where"]);
     for (function, own) in summary.functions.iter().zip(&shares.functions) {
         table.row([
             percent(*own),
-            percent(tenths(function.own_on_cpu, busy).min(*own)),
+            percent(tenths(function.own_on_cpu_ns, busy).min(*own)),
             // Rounding must not make a part larger than the whole.
-            percent(tenths(function.total, busy).max(*own)),
+            percent(tenths(function.total_ns, busy).max(*own)),
             function_name(recording, function),
             function_place(recording, function),
         ]);
@@ -179,11 +200,14 @@ fn functions(
     remainder(shares.rest, "all other functions");
     table.write(text);
 
-    // What is outermost is in (nearly) every sample and says nothing.
+    // What is outermost is in (nearly) every sample and says nothing. Products of times may not fit into 64 bits.
     let callers: Vec<&Function> = summary
         .by_total()
         .into_iter()
-        .filter(|function| function.total > function.own * 2 && function.total * 100 < busy * 98)
+        .filter(|function| {
+            let [own, total, busy] = [function.own_ns, function.total_ns, busy].map(u128::from);
+            total > own * 2 && total * 100 < busy * 98
+        })
         .take(options.top.min(MAX_MINOR))
         .collect();
     if !callers.is_empty() {
@@ -191,8 +215,8 @@ fn functions(
         let mut table = Table::new(&[">with callees", ">own", "function", "where"]);
         for function in callers {
             table.row([
-                share(function.total, busy),
-                share(function.own, busy),
+                share(function.total_ns, busy),
+                share(function.own_ns, busy),
                 function_name(recording, function),
                 function_place(recording, function),
             ]);
@@ -201,18 +225,44 @@ fn functions(
     }
 }
 
+fn waits(text: &mut String, recording: &Recording, summary: &Summary, options: &Options) {
+    let waits = &summary.waits;
+    if waits.count == 0 {
+        return;
+    }
+    let idle = if waits.idle_count == 0 { "" } else { " but those of idle workers" };
+    let _ = writeln!(
+        text,
+        "\n## What threads waited for (100 % = {} waiting, all waits counted{idle})\n",
+        duration(waits.total_ns)
+    );
+    let mut table = Table::new(&[">share", "for", ">waits", ">mean", "most in", "where"]);
+    for of in waits.reasons.iter().take(options.top.min(MAX_MINOR)) {
+        let function = of.most_in.map(|frame| Function::of(&recording.interner.frame_at(frame)));
+        table.row([
+            share(of.total_ns, waits.total_ns),
+            in_words(of.reason).into(),
+            count(of.count),
+            duration(of.total_ns / of.count.max(1)),
+            function.map_or_else(String::new, |function| function_name(recording, &function)),
+            function.map_or_else(String::new, |function| function_place(recording, &function)),
+        ]);
+    }
+    table.write(text);
+}
+
 fn lines(text: &mut String, recording: &Recording, summary: &Summary, options: &Options) {
     if summary.lines.is_empty() {
         return;
     }
-    let busy = summary.time.busy();
+    let busy = summary.time.busy_ns();
     let _ = writeln!(text, "\n## Hottest lines (own time, of the same 100 %)\n");
     let mut table = Table::new(&[">own", "line", "function"]);
     for line in summary.lines.iter().take(options.top.min(MAX_MINOR)) {
         let frame = recording.interner.frame_at(line.frame);
         let place = place(recording.interner.text(frame.file), frame.line, PLACE, true);
         let name = code(recording.interner.text(frame.name), NAME, true);
-        table.row([share(line.own, busy), place, name]);
+        table.row([share(line.own_ns, busy), place, name]);
     }
     table.write(text);
 }
@@ -221,7 +271,7 @@ fn stacks(text: &mut String, recording: &Recording, summary: &Summary, options: 
     if summary.stacks.is_empty() {
         return;
     }
-    let busy = summary.time.busy();
+    let busy = summary.time.busy_ns();
     let _ = writeln!(text, "\n## Hottest stacks (innermost first)\n");
     for hot in summary.stacks.iter().take(options.top.min(3)) {
         let mut frames = recording.interner.frames_of(hot.stack);
@@ -236,7 +286,7 @@ fn stacks(text: &mut String, recording: &Recording, summary: &Summary, options: 
             })
             .collect();
         let rest = if frames.next().is_some() { " ← …" } else { "" };
-        let _ = writeln!(text, "- {} {}{rest}", share(hot.samples, busy), shown.join(" ← "));
+        let _ = writeln!(text, "- {} {}{rest}", share(hot.ns, busy), shown.join(" ← "));
     }
 }
 
@@ -249,7 +299,7 @@ fn requests(text: &mut String, recording: &Recording, summary: &Summary, options
         text,
         "\n## Requests ({} seen; 100 % = {} busy of the workers that serve them)\n",
         count(requests.count),
-        duration(summary.as_ns(requests.busy))
+        duration(requests.serving_ns)
     );
     let mut table = Table::new(&[">share", ">number", ">mean", ">p50", ">p95", ">memory", "request"]);
     let shown = options.top.min(MAX_MINOR);
@@ -258,7 +308,7 @@ fn requests(text: &mut String, recording: &Recording, summary: &Summary, options
         let memory = if route.peak_memory_bytes == 0 { "?".into() } else { bytes(route.peak_memory_bytes) };
         let seen = |ns| if route.whole == 0 { "?".into() } else { duration(ns) };
         table.row([
-            share(route.samples, requests.busy),
+            share(route.busy_ns, requests.serving_ns),
             count(route.count),
             seen(route.mean_ns),
             seen(route.p50_ns),
@@ -291,19 +341,26 @@ fn quality(text: &mut String, recording: &Recording, summary: &Summary, options:
     let quality = &summary.quality;
     let totals = &quality.totals;
     let _ = writeln!(text, "\n## How good this is\n");
+    let cost = cost(totals.own_cpu_ns, totals.duration_ns);
+    // Who records waits only needs no clock.
+    if totals.ticks_planned == 0 && quality.waits > 0 {
+        let _ = writeln!(text, "- Recording cost {cost} of one core.");
+    } else {
+        let _ = writeln!(
+            text,
+            "- {} of {} ticks taken, {} missed ({}); recording cost {cost} of one core.",
+            count(totals.ticks_taken),
+            count(totals.ticks_planned),
+            count(quality.missed_ticks),
+            share(quality.missed_ticks, totals.ticks_planned),
+        );
+    }
+    let kept = quality.samples.saturating_add(quality.waits);
+    let tried = kept.saturating_add(totals.torn).saturating_add(totals.failed);
+    let what = if quality.waits == 0 { "Samples" } else { "Samples and waits" };
     let _ = writeln!(
         text,
-        "- {} of {} ticks taken, {} missed ({}); recording cost {} of one core.",
-        count(totals.ticks_taken),
-        count(totals.ticks_planned),
-        count(quality.missed_ticks),
-        share(quality.missed_ticks, totals.ticks_planned),
-        cost(totals.own_cpu_ns, totals.duration_ns),
-    );
-    let tried = quality.samples.saturating_add(totals.torn).saturating_add(totals.failed);
-    let _ = writeln!(
-        text,
-        "- Samples: {} read twice, {} torn and dropped, {} failed ({} lost); stacks cut at their outer end: {}.",
+        "- {what}: {} read twice, {} torn and dropped, {} failed ({} lost); stacks cut at their outer end: {}.",
         count(totals.repaired),
         count(totals.torn),
         count(totals.failed),

@@ -21,7 +21,8 @@ const MAPPING: u64 = 1;
 
 pub(crate) fn render(recording: &Recording, options: &Options) -> Result<Vec<u8>, ReportError> {
     let routes = RouteTable::new(&recording.requests);
-    let counts = fold::fold(recording, options.include_idle, |sample, mut key| {
+    let counts = fold::fold(recording, options.include_idle, |piece, mut key| {
+        let sample = &piece.sample;
         let route = routes.find(sample.request).filter(|_| sample.request.0 != 0);
         key.extra = route.and_then(|route| u32::try_from(route).ok()).unwrap_or(NO_ROUTE);
         key
@@ -40,7 +41,6 @@ pub(crate) fn render(recording: &Recording, options: &Options) -> Result<Vec<u8>
             builder.string(text.trim())
         })
         .collect();
-    let interval_ns = recording.info.interval_ns.max(1);
     for (key, count) in counts {
         let mut label = labels[key.root as usize].clone();
         // An empty text, which is string 0, would make it a label that is neither text nor number.
@@ -48,8 +48,7 @@ pub(crate) fn render(recording: &Recording, options: &Options) -> Result<Vec<u8>
             label.push(Label { key: request_key, str: *text, num: 0 });
         }
         let location_id = builder.locations(&key);
-        let ns = |samples: u64| signed(samples.saturating_mul(interval_ns));
-        let value = vec![signed(count.samples), ns(count.samples), ns(count.on_cpu)];
+        let value = [count.number, count.ns, count.on_cpu_ns].map(signed).to_vec();
         builder.profile.sample.push(Sample { location_id, value, label });
     }
     let profile = builder.finish(&options.notes);
@@ -128,8 +127,7 @@ impl<'a> Builder<'a> {
 
     /// The locations of a stack, innermost first.
     fn locations(&mut self, key: &Key) -> Vec<u64> {
-        let mut locations: Vec<u64> =
-            key.leaf_marker().map(|marker| self.marker(marker)).into_iter().collect();
+        let mut locations: Vec<u64> = key.leaf_markers().rev().map(|marker| self.marker(marker)).collect();
         for frame in self.recording.interner.frames_of(StackId(key.stack)).take(MAX_DEPTH) {
             locations.push(self.location(frame));
         }
@@ -222,7 +220,7 @@ mod tests {
     use std::io::Read as _;
 
     use super::*;
-    use crate::support::both_languages;
+    use crate::support::{both_languages, samples_and_waits};
 
     fn decode(bytes: &[u8]) -> Profile {
         let mut profile = Vec::new();
@@ -245,6 +243,30 @@ mod tests {
             let request = labels.iter().find(|label| text(label.key) == "request");
             assert_eq!(request.map(|label| text(label.str)), expected);
         }
+    }
+
+    #[test]
+    fn waits_have_their_number_their_time_and_their_reason() {
+        let profile = decode(&render(&samples_and_waits(), &Options::default()).unwrap());
+        let name = |location: u64| {
+            let line = &profile.location[location as usize - 1].line[0];
+            let function = &profile.function[line.function_id as usize - 1];
+            profile.string_table[function.name as usize].as_str()
+        };
+        let with = |names: &[&str]| {
+            let found = profile.sample.iter().filter(|sample| {
+                let of_sample = sample.location_id.iter().map(|location| name(*location));
+                of_sample.take(names.len()).eq(names.iter().copied())
+            });
+            found.map(|sample| sample.value.clone()).collect::<Vec<_>>()
+        };
+        let (query, find) = ("mysqli_query", "App\\Repo::find");
+        assert_eq!(with(&["[waits: socket]", query, find]), [[900, 130_000_000, 0]]);
+        assert_eq!(with(&["[ready]", query]), [[7, 3_000_000, 3_000_000]]);
+        assert_eq!(with(&[query, find]), [[2, 20_000_000, 20_000_000]]);
+        assert_eq!(with(&["[waits: file]", "[engine]"]), [[1, 2_000_000, 0]]);
+        let ns: i64 = profile.sample.iter().map(|sample| sample.value[1]).sum();
+        assert_eq!(ns, 15 * 10_000_000 + 190_400_700);
     }
 
     #[test]

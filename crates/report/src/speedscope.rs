@@ -1,10 +1,13 @@
 //! The file format of <https://www.speedscope.app>: one `sampled` profile for all workers and one per worker thread.
 
+use std::collections::HashMap;
+
 use serde::Serialize;
 use serde::ser::{SerializeSeq as _, Serializer};
-use slip_model::{Recording, Thread};
+use slip_model::{Recording, Thread, WaitReason};
 
 use crate::fold::{self, FunctionTree, Key, TRUNCATED};
+use crate::piece::{self, pieces};
 use crate::text::clean;
 use crate::{Options, ReportError};
 
@@ -54,17 +57,10 @@ struct Profile<'a> {
 /// Stacks that are made only when they are written: together they would take a gigabyte.
 struct Samples<'a> {
     tree: &'a FunctionTree,
-    markers: Markers,
+    /// Numbers of the frames that are not functions.
+    markers: &'a HashMap<&'static str, u32>,
+    /// Keys and the time of each.
     runs: Vec<(Key, u64)>,
-}
-
-/// Numbers of the frames that are not functions.
-#[derive(Clone, Copy)]
-struct Markers {
-    truncated: u32,
-    idle: u32,
-    engine: u32,
-    no_frame: u32,
 }
 
 impl Serialize for Samples<'_> {
@@ -73,13 +69,9 @@ impl Serialize for Samples<'_> {
         for (key, _) in &self.runs {
             let mut stack = self.tree.path(key.stack);
             if key.truncated {
-                stack.insert(0, self.markers.truncated);
+                stack.splice(0..0, self.markers.get(TRUNCATED).copied());
             }
-            stack.extend(key.leaf_marker().map(|marker| match marker {
-                "[idle]" => self.markers.idle,
-                "[engine]" => self.markers.engine,
-                _ => self.markers.no_frame,
-            }));
+            stack.extend(key.leaf_markers().filter_map(|marker| self.markers.get(marker)));
             samples.serialize_element(&stack)?;
         }
         samples.end()
@@ -105,26 +97,22 @@ pub(crate) fn render(recording: &Recording, options: &Options) -> Result<Vec<u8>
             }
         })
         .collect();
-    let mut marker = |name: &str| {
+    let reasons = if recording.waits.is_empty() { &[][..] } else { &WaitReason::ALL };
+    let mut markers = HashMap::new();
+    let places = [TRUNCATED, "[idle]", "[engine]", "[no frame]"];
+    for name in places.into_iter().chain(reasons.iter().copied().map(piece::marker)) {
+        markers.insert(name, frames.len() as u32);
         frames.push(Frame { name: name.into(), file: String::new(), line: 0 });
-        (frames.len() - 1) as u32
-    };
-    let markers = Markers {
-        truncated: marker(TRUNCATED),
-        idle: marker("[idle]"),
-        engine: marker("[engine]"),
-        no_frame: marker("[no frame]"),
-    };
-    let interval_ns = recording.info.interval_ns.max(1);
+    }
     let profile = |name: String, runs: Vec<(Key, u64)>| {
-        let weights: Vec<u64> = runs.iter().map(|(_, samples)| samples.saturating_mul(interval_ns)).collect();
+        let weights: Vec<u64> = runs.iter().map(|(_, ns)| *ns).collect();
         Profile {
             r#type: "sampled",
             name,
             unit: "nanoseconds",
             start_value: 0,
             end_value: weights.iter().fold(0, |sum, weight| sum.saturating_add(*weight)),
-            samples: Samples { tree: &tree, markers, runs },
+            samples: Samples { tree: &tree, markers: &markers, runs },
             weights,
         }
     };
@@ -136,8 +124,10 @@ pub(crate) fn render(recording: &Recording, options: &Options) -> Result<Vec<u8>
             key.root = if all_threads { 0 } else { key.root };
             key
         });
-        let mut runs: Vec<(Key, u64)> = counts.into_iter().map(|(key, count)| (key, count.samples)).collect();
-        runs.sort_unstable_by_key(|(key, _)| (key.root, key.truncated, ranks[key.stack as usize], key.place));
+        let mut runs: Vec<(Key, u64)> = counts.into_iter().map(|(key, count)| (key, count.ns)).collect();
+        runs.sort_unstable_by_key(|(key, _)| {
+            (key.root, key.truncated, ranks[key.stack as usize], key.place, key.reason)
+        });
         runs
     };
     let mut profiles = vec![profile("all workers".into(), by_stack(true))];
@@ -168,18 +158,22 @@ pub(crate) fn render(recording: &Recording, options: &Options) -> Result<Vec<u8>
     Ok(serde_json::to_vec(&file)?)
 }
 
-/// The stacks of each thread in the order of time, equal neighbours together; `None` if they are too many.
+/// The stacks of each thread in the order of time, equal neighbours together; `None` if they are too many, or if there are
+/// waits: several that are stored together have no one place in that order.
 fn runs(recording: &Recording, options: &Options, tree: &FunctionTree) -> Option<Vec<Vec<(Key, u64)>>> {
+    if !recording.waits.is_empty() {
+        return None;
+    }
     let mut of_threads: Vec<Vec<(Key, u64)>> = vec![Vec::new(); recording.threads.len()];
     let mut count = 0;
-    for sample in recording.samples() {
-        let Some(runs) = of_threads.get_mut(sample.thread.0 as usize) else { continue };
-        let Some(mut key) = Key::of(&sample, options.include_idle) else { continue };
+    for piece in pieces(recording) {
+        let Some(runs) = of_threads.get_mut(piece.sample.thread.0 as usize) else { continue };
+        let Some(mut key) = Key::of(&piece, options.include_idle) else { continue };
         key.stack = tree.node(key.stack);
         match runs.last_mut() {
-            Some((last, samples)) if *last == key => *samples += 1,
+            Some((last, ns)) if *last == key => *ns = ns.saturating_add(piece.ns),
             _ => {
-                runs.push((key, 1));
+                runs.push((key, piece.ns));
                 count += 1;
                 if count > MAX_RUNS {
                     return None;

@@ -4,7 +4,7 @@
 mod support;
 
 use slip_report::{Format, Options, render};
-use support::{Builder, both_languages};
+use support::{Builder, both_languages, only_waits, samples_and_waits};
 
 fn text(format: Format, options: &Options) -> String {
     String::from_utf8(render(&both_languages(), format, options).unwrap()).unwrap()
@@ -50,6 +50,29 @@ fn speedscope() {
 }
 
 #[test]
+fn waits_beside_samples() {
+    let recording = samples_and_waits();
+    for format in [Format::Markdown, Format::Json, Format::Collapsed, Format::Speedscope] {
+        let options = Options { top: 6, include_idle: format == Format::Collapsed, ..Options::default() };
+        let text = String::from_utf8(render(&recording, format, &options).unwrap()).unwrap();
+        let name = format!("waits_{}", format.name());
+        if format == Format::Speedscope {
+            let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+            insta::assert_json_snapshot!(name, json);
+        } else {
+            insta::assert_snapshot!(name, text);
+        }
+    }
+}
+
+#[test]
+fn waits_alone() {
+    let options = Options { per_worker: true, ..Options::default() };
+    let text = render(&only_waits(), Format::Markdown, &options).unwrap();
+    insta::assert_snapshot!(String::from_utf8(text).unwrap());
+}
+
+#[test]
 fn requests_of_php_s_command_line_are_called_by_their_script() {
     for (script, cell) in [("/srv/run.php", "| `/srv/run.php` |"), ("", "| [unnamed]")] {
         let mut recording = both_languages();
@@ -71,7 +94,7 @@ fn headlines() {
             String::from_utf8(render(&recording, Format::Markdown, &Options::default()).unwrap()).unwrap();
         text.lines().next().unwrap().to_owned()
     };
-    use slip_model::{FrameKind, Language, StackId, State};
+    use slip_model::{FrameKind, Language, Mode, StackId, State, WaitReason};
     let mut lines = vec![first_line(both_languages()), first_line(Builder::new("").finish())];
     let cases: [&[(u32, usize, State)]; 6] = [
         &[(10, 0, State::IDLE)],
@@ -111,5 +134,29 @@ fn headlines() {
         }
         lines.push(first_line(b.finish()));
     }
+    // What it waits for is known; one that runs takes samples meanwhile, or none are taken.
+    let mut waits = |language, reason, samples| {
+        let mut b = Builder::new("");
+        b.recording.info.mode = if samples > 0 { Mode::Wall } else { Mode::Offcpu };
+        let process = b.process(language, "1", 7, "workers");
+        let thread = b.thread(process, 7, 0, "");
+        let kind = if language == Language::Php { FrameKind::Php } else { FrameKind::Python };
+        let stacks = [
+            b.stack(kind, &["main@/srv/a:1:2", "wait@/srv/a:5:6"]),
+            b.stack(kind, &["main@/srv/a:1:2", "run@/srv/a:8:9"]),
+        ];
+        b.samples(samples, thread, stacks[1], State::ON_CPU, 0);
+        for reason in reason {
+            b.wait(thread, stacks[0], State::default(), 0, reason, 5, 60_000_000);
+        }
+        lines.push(first_line(b.finish()));
+    };
+    for reason in WaitReason::ALL {
+        waits(Language::Php, vec![reason], 4);
+    }
+    waits(Language::Php, vec![WaitReason::Socket, WaitReason::File, WaitReason::Lock], 0);
+    waits(Language::Python, vec![WaitReason::Lock], 4);
+    waits(Language::Python, vec![WaitReason::Lock], 0);
+    waits(Language::Php, vec![], 0);
     insta::assert_snapshot!(lines.join("\n"));
 }

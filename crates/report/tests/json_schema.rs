@@ -6,14 +6,20 @@ mod support;
 use serde_json::Value;
 use slip_report::{Format, Options, render};
 use support::schema::check;
-use support::{Builder, both_languages};
+use support::{Builder, both_languages, only_waits, samples_and_waits};
 
 const SCHEMA: &str = include_str!("../schema/slip.report-1.schema.json");
 
 #[test]
 fn reports_follow_the_schema() {
     let schema: Value = serde_json::from_str(SCHEMA).unwrap();
-    for recording in [both_languages(), Builder::new("").finish(), slip_model::Recording::default()] {
+    for recording in [
+        both_languages(),
+        samples_and_waits(),
+        only_waits(),
+        Builder::new("").finish(),
+        slip_model::Recording::default(),
+    ] {
         let json = render(&recording, Format::Json, &Options::default()).unwrap();
         let report: Value = serde_json::from_slice(&json).unwrap();
         assert_eq!(check(&schema, &schema, &report, "$"), [""; 0]);

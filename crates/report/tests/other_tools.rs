@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use slip_report::{Format, Options, render};
-use support::both_languages;
 use support::schema::check;
+use support::{both_languages, samples_and_waits};
 
 #[test]
 fn go_tool_pprof_reads_the_profile() {
@@ -66,9 +66,10 @@ fn speedscope_files_follow_its_schema() {
         return;
     };
     let schema: serde_json::Value = serde_json::from_str(&schema).unwrap();
-    for include_idle in [false, true] {
+    let recordings = [both_languages(), samples_and_waits()];
+    for (recording, include_idle) in recordings.iter().flat_map(|one| [(one, false), (one, true)]) {
         let options = Options { include_idle, ..Options::default() };
-        let json = render(&both_languages(), Format::Speedscope, &options).unwrap();
+        let json = render(recording, Format::Speedscope, &options).unwrap();
         let mut file: serde_json::Value = serde_json::from_slice(&json).unwrap();
         assert_eq!(check(&schema, &schema, &file, "$"), [""; 0]);
         file["profiles"][1]["unit"] = "hours".into();

@@ -7,7 +7,8 @@ use std::io::Read as _;
 
 use proptest::prelude::*;
 use slip_model::{
-    Frame, FrameKind, Language, Recording, RequestId, Sample, SampleBlock, StackId, State, ThreadId,
+    Frame, FrameKind, Language, Recording, RequestId, Sample, SampleBlock, StackId, State, ThreadId, Wait,
+    WaitReason,
 };
 use slip_report::{Format, Options, Summary, render};
 use support::{Builder, both_languages};
@@ -41,12 +42,34 @@ fn recordings() -> impl Strategy<Value = Recording> {
     })
 }
 
+/// The same with some of the samples turned into waits.
+fn recordings_with_waits() -> impl Strategy<Value = Recording> {
+    let wait = (0..20_u32, 0..5_000_000_000_u64, 0..WaitReason::ALL.len());
+    (recordings(), prop::collection::vec(prop::option::of(wait), 60)).prop_map(|(mut recording, waits)| {
+        let mut block = SampleBlock::default();
+        let samples: Vec<Sample> = recording.samples().collect();
+        for (sample, wait) in samples.into_iter().zip(waits) {
+            let Some((count, total_ns, reason)) = wait else {
+                block.push(sample);
+                continue;
+            };
+            let Sample { time_ns, thread, stack, state, request } = sample;
+            let reason = WaitReason::ALL[reason];
+            recording.waits.push(Wait { time_ns, thread, stack, state, request, reason, count, total_ns });
+        }
+        recording.blocks = vec![block];
+        recording
+    })
+}
+
 fn shuffled(recording: &Recording) -> Recording {
     let mut samples: Vec<Sample> = recording.samples().collect();
     samples.sort_by_key(|sample| sample.time_ns.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let mut block = SampleBlock::default();
     samples.into_iter().for_each(|sample| block.push(sample));
-    Recording { blocks: vec![block], ..recording.clone() }
+    let mut waits = recording.waits.clone();
+    waits.reverse();
+    Recording { blocks: vec![block], waits, ..recording.clone() }
 }
 
 fn text(recording: &Recording, format: Format, include_idle: bool) -> String {
@@ -79,6 +102,49 @@ proptest! {
     }
 
     #[test]
+    fn waits_weigh_what_they_took(recording in recordings_with_waits()) {
+        let samples = recording.samples().count() as u64;
+        let waits_ns: u64 = recording.waits.iter().map(|wait| wait.total_ns).sum();
+        let all_ns = samples * support::INTERVAL_NS + waits_ns;
+        let summary = Summary::of(&recording);
+        prop_assert_eq!(summary.time.total_ns(), all_ns);
+        prop_assert_eq!(summary.groups.iter().map(|group| group.time.total_ns()).sum::<u64>(), all_ns);
+        let own: u64 = summary.functions.iter().map(|function| function.own_ns).sum();
+        prop_assert_eq!(own + summary.frameless_ns + summary.time.engine_ns, summary.time.busy_ns());
+        let of_stacks: u64 = summary.stacks.iter().map(|hot| hot.ns).sum();
+        prop_assert_eq!(of_stacks + summary.frameless_ns + summary.time.engine_ns, summary.time.busy_ns());
+
+        let of_reasons: u64 = summary.waits.reasons.iter().map(|of| of.total_ns).sum();
+        prop_assert_eq!((of_reasons, of_reasons + summary.waits.idle_ns), (summary.waits.total_ns, waits_ns));
+        let counts: u64 = recording.waits.iter().map(|wait| u64::from(wait.count)).sum();
+        prop_assert_eq!(summary.waits.count + summary.waits.idle_count, counts);
+        for of in &summary.waits.reasons {
+            let busy = recording.waits.iter().filter(|wait| wait.reason == of.reason && !wait.state.has(State::IDLE));
+            prop_assert_eq!(busy.map(|wait| wait.total_ns).sum::<u64>(), of.total_ns);
+        }
+
+        let other = shuffled(&recording);
+        for format in [Format::Collapsed, Format::Json, Format::Markdown, Format::Speedscope] {
+            // The order of samples shows in Speedscope unless there are waits.
+            if format != Format::Speedscope || !recording.waits.is_empty() {
+                prop_assert_eq!(text(&recording, format, true), text(&other, format, true));
+            }
+        }
+        if !recording.waits.is_empty() {
+            let lines = text(&recording, Format::Collapsed, true).lines().count() as u64;
+            let difference = (collapsed_weight(&recording, true) * 1_000).abs_diff(all_ns);
+            prop_assert!(difference <= (lines + recording.waits.len() as u64) * 500, "{difference} ns");
+        }
+        let json = serde_json::from_str(&text(&recording, Format::Speedscope, true)).unwrap();
+        check_speedscope(&json);
+        prop_assert_eq!(json["profiles"][0]["endValue"].as_u64().unwrap(), all_ns);
+        let markdown = text(&recording, Format::Markdown, false);
+        for number in markdown.split(" %").filter_map(|before| before.rsplit([' ', '(', '|']).next()?.parse::<f64>().ok()) {
+            prop_assert!(number <= 100.0, "{number} in {markdown}");
+        }
+    }
+
+    #[test]
     fn speedscope_files_hold_together(recording in recordings(), include_idle: bool) {
         let json: serde_json::Value = serde_json::from_str(&text(&recording, Format::Speedscope, include_idle)).unwrap();
         check_speedscope(&json);
@@ -91,12 +157,12 @@ proptest! {
     #[test]
     fn no_share_exceeds_the_whole(recording in recordings()) {
         let summary = Summary::of(&recording);
-        let busy = summary.time.busy();
-        let own: u64 = summary.functions.iter().map(|function| function.own).sum();
-        prop_assert_eq!(own + summary.frameless + summary.time.engine, busy);
+        let busy = summary.time.busy_ns();
+        let own: u64 = summary.functions.iter().map(|function| function.own_ns).sum();
+        prop_assert_eq!(own + summary.frameless_ns + summary.time.engine_ns, busy);
         for function in &summary.functions {
-            prop_assert!(function.own <= function.total && function.total <= busy);
-            prop_assert!(function.own_on_cpu <= function.own);
+            prop_assert!(function.own_ns <= function.total_ns && function.total_ns <= busy);
+            prop_assert!(function.own_on_cpu_ns <= function.own_ns);
         }
         // The total of a function, the slow way.
         for function in &summary.functions {
@@ -108,10 +174,10 @@ proptest! {
             };
             let code = |sample: &Sample| !sample.state.has(State::IDLE) && !sample.state.has(State::ENGINE);
             let total = recording.samples().filter(|sample| code(sample) && in_stack(sample)).count() as u64;
-            prop_assert_eq!(function.total, total);
+            prop_assert_eq!(function.total_ns, total * support::INTERVAL_NS);
         }
-        let routes: u64 = summary.requests.routes.iter().map(|route| route.samples).sum();
-        prop_assert!(routes <= summary.requests.busy);
+        let routes: u64 = summary.requests.routes.iter().map(|route| route.busy_ns).sum();
+        prop_assert!(routes <= summary.requests.serving_ns);
         let markdown = text(&recording, Format::Markdown, false);
         for number in markdown.split(" %").filter_map(|before| before.rsplit([' ', '(', '|']).next()?.parse::<f64>().ok()) {
             prop_assert!(number <= 100.0, "{number} in {markdown}");
@@ -130,7 +196,7 @@ proptest! {
     }
 
     #[test]
-    fn a_report_fits_on_a_page(groups in 1..9_u32, names in prop::collection::vec(".{0,200}", 30)) {
+    fn a_report_fits_on_a_page(groups in 1..9_u32, with_waits: bool, names in prop::collection::vec(".{0,200}", 30)) {
         let mut b = Builder::new(&names[0]);
         for at in 0..groups {
             let process = b.process(Language::Python, &names[1], at, &names[at as usize]);
@@ -143,6 +209,10 @@ proptest! {
                 b.samples(1 + number as u32 % 3, thread, stack, State::HAS_GIL, 1 + number as u32);
                 b.samples(1, other, StackId(0), State::ENGINE, 0);
                 b.samples(1, other, StackId(0), State::ON_CPU, 0);
+                if with_waits {
+                    let reason = WaitReason::ALL[number % WaitReason::ALL.len()];
+                    b.wait(thread, stack, State::default(), 1 + number as u32, reason, 1, 9_000_000);
+                }
                 b.request(1 + number as u32, process, "GET", name, 4, 7);
             }
         }
@@ -151,7 +221,8 @@ proptest! {
         recording.info.cannot_see = names.clone();
         let options = Options { notes: names, ..Options::default() };
         let text = String::from_utf8(render(&recording, Format::Markdown, &options).unwrap()).unwrap();
-        prop_assert!(text.lines().count() <= 80, "{} lines:\n{text}", text.lines().count());
+        let most = if with_waits { 90 } else { 80 };
+        prop_assert!(text.lines().count() <= most, "{} lines:\n{text}", text.lines().count());
     }
 }
 
@@ -166,6 +237,20 @@ fn a_damaged_recording_gives_some_report() {
             stack: StackId(number),
             state: State(number as u8),
             request: RequestId(number),
+        });
+    }
+    for (sample, number) in block.iter().zip(0..) {
+        let Sample { time_ns, thread, stack, state, request } = sample;
+        let (reason, total_ns) = (WaitReason::ALL[number], u64::MAX);
+        recording.waits.push(Wait {
+            time_ns,
+            thread,
+            stack,
+            state,
+            request,
+            reason,
+            count: u32::MAX,
+            total_ns,
         });
     }
     recording.blocks.push(block);
@@ -201,7 +286,7 @@ fn stacks_a_million_deep_take_no_time() {
     }
     let recording = b.finish();
     let summary = Summary::of(&recording);
-    assert_eq!(summary.functions[0].total, 2_000);
+    assert_eq!(summary.functions[0].total_ns, 2_000 * support::INTERVAL_NS);
     for format in [Format::Markdown, Format::Json] {
         render(&recording, format, &Options::default()).unwrap();
     }

@@ -23,7 +23,7 @@ fn wrong_use() {
     fails(&["record", "--pid", "1", "--rate", "20001"], 2, "20001 is not in 1..=20000");
     fails(&["record", "--pid", "1", "--duration", "-3"], 2, "");
     fails(&["record", "--pid", "1", "--duration", "0"], 2, "more than 0");
-    fails(&["record", "--pid", "1", "--mode", "fast"], 2, "possible values: wall, cpu, gil");
+    fails(&["record", "--pid", "1", "--mode", "fast"], 2, "possible values: wall, cpu, gil, offcpu");
     fails(&["record"], 2, "no target");
     fails(&["record", "--pid", "1", "--sampler", "kernel"], 2, "goes with `--mode cpu`");
     let paused = ["record", "--pid", "1", "--sampler", "kernel", "--mode", "cpu", "--pause"];

@@ -2,26 +2,30 @@
 
 use std::collections::HashMap;
 
-use slip_model::{FrameId, FrameKind, Language, Mode, Recording, StringId};
+use slip_model::{FrameId, FrameKind, Language, Mode, Recording, StringId, WaitReason};
 
 use super::{NAME, OwnShares, PLACE};
+use crate::piece::in_words;
 use crate::summary::{Function, Summary};
 use crate::text::{code, count, duration, percent, place, share};
 
 /// Share of idle time, in percent, from which workers are not what limits a service.
-const MOSTLY_IDLE_PERCENT: u64 = 90;
+const MOSTLY_IDLE_PERCENT: u128 = 90;
 
 /// Share of busy time, in percent, from which one cause is worth a headline.
-const NOTABLE_PERCENT: u64 = 8;
+const NOTABLE_PERCENT: u128 = 8;
 
 /// One sentence.
 pub(super) fn headline(recording: &Recording, summary: &Summary, shares: &OwnShares) -> String {
     let time = &summary.time;
-    let (total, busy) = (time.total(), time.busy());
+    let (total, busy) = (time.total_ns(), time.busy_ns());
     let wall = duration(summary.wall_ns);
     if total == 0 {
         if summary.quality.totals.filtered > 0 {
             return all_left_out(recording, summary);
+        }
+        if recording.info.mode == Mode::Offcpu {
+            return format!("No thread was seen to wait in the {wall} that were watched.");
         }
         return format!(
             "Nothing was sampled in the {wall} that were watched: the target ran no code, or could not be read."
@@ -32,34 +36,43 @@ pub(super) fn headline(recording: &Recording, summary: &Summary, shares: &OwnSha
         let (all, were) = if workers == 1 { ("The worker", "was") } else { ("All workers", "were") };
         return format!("{all} {were} idle for the whole {wall}: record again while there are requests.");
     }
-    let spare = if time.idle * 100 >= total * MOSTLY_IDLE_PERCENT {
+    let spare = if reaches(time.idle_ns, MOSTLY_IDLE_PERCENT, total) {
         format!(
             "The workers were idle {} of the time, so adding more gains nothing; of the rest, ",
-            share(time.idle, total)
+            share(time.idle_ns, total)
         )
     } else {
         String::new()
     };
-    let Some(top) = summary.functions.first().filter(|function| function.own > 0) else {
-        let what = if time.engine > 0 {
+    let Some(top) = summary.functions.first().filter(|function| function.own_ns > 0) else {
+        let what = if time.engine_ns > 0 {
             engine(shares)
         } else {
-            "no sample has a function that can be named.".into()
+            let what = if summary.quality.samples > 0 { "sample" } else { "wait" };
+            format!("no {what} has a function that can be named.")
         };
         return capital(spare + &what);
     };
-    if time.engine >= top.own && time.engine * 100 >= busy * NOTABLE_PERCENT {
+    if time.engine_ns >= top.own_ns && reaches(time.engine_ns, NOTABLE_PERCENT, busy) {
         return capital(spare + &engine(shares));
     }
-    if top.own * 100 < busy * NOTABLE_PERCENT {
+    if !reaches(top.own_ns, NOTABLE_PERCENT, busy) {
         return capital(spare + &spread(recording, summary, top));
     }
     let name = code(recording.interner.text(top.name), NAME, false);
     let place = at(recording, top.file, top.first_line);
-    let own = shares.functions.first().map_or_else(|| share(top.own, busy), |own| percent(*own));
+    let own = shares.functions.first().map_or_else(|| share(top.own_ns, busy), |own| percent(*own));
     let from = caller(recording, summary, top);
-    capital(if top.own_on_cpu * 2 >= top.own || time.unknown * 2 >= busy {
-        let cpu = if time.unknown * 2 >= busy { "" } else { ", computing" };
+    let is_unknown = reaches(time.unknown_ns, 50, busy);
+    let main = main_wait(recording, summary, top);
+    capital(if let Some((WaitReason::Cpu, ns)) = main {
+        format!(
+            "{spare}{name}{place} was ready to run for {} of busy time while others had the CPU: more CPUs or fewer \
+             workers make it faster.",
+            share(ns, busy)
+        )
+    } else if reaches(top.own_on_cpu_ns, 50, top.own_ns) || is_unknown {
+        let cpu = if is_unknown { "" } else { ", computing" };
         if top.kind == FrameKind::PhpInternal && !from.is_empty() {
             format!("{spare}{name} took {own} of busy time itself{cpu}: call it less often{from}.")
         } else {
@@ -67,9 +80,50 @@ pub(super) fn headline(recording: &Recording, summary: &Summary, shares: &OwnSha
         }
     } else if top.kind == FrameKind::Python {
         spare + &python_waits(recording, summary, top)
+    } else if let Some((reason, ns)) = main {
+        let (waited, look) = (in_words(reason), what_to_look_at(reason));
+        format!(
+            "{spare}{name}{place} waited for {waited} for {} of busy time: {look}{from}.",
+            share(ns, busy)
+        )
     } else {
         format!("{spare}{name}{place} waited for {own} of busy time: look at what it waits for{from}.")
     })
+}
+
+/// Whether `part` is at least so many percent of `whole`. Products of times may not fit into 64 bits.
+fn reaches(part: u64, percent: u128, whole: u64) -> bool {
+    u128::from(part) * 100 >= u128::from(whole) * percent
+}
+
+/// The reason that a function waited for in at least half of its own time, and how long, if one that has a name is known.
+fn main_wait(recording: &Recording, summary: &Summary, function: &Function) -> Option<(WaitReason, u64)> {
+    let interner = &recording.interner;
+    let identity = |function: &Function| (function.kind, function.name, function.file, function.first_line);
+    let mut by_reason = [0_u64; WaitReason::ALL.len()];
+    for waits in &summary.waits.stacks {
+        let leaf = interner.frames_of(waits.stack).next().map(|id| Function::of(&interner.frame_at(id)));
+        if leaf.is_some_and(|leaf| identity(&leaf) == identity(function)) {
+            let ns = &mut by_reason[waits.reason as usize];
+            *ns = ns.saturating_add(waits.total_ns);
+        }
+    }
+    let most = WaitReason::ALL.into_iter().zip(by_reason).max_by_key(|(_, ns)| *ns)?;
+    Some(most)
+        .filter(|(reason, ns)| *reason != WaitReason::Other && *ns > 0 && reaches(*ns, 50, function.own_ns))
+}
+
+fn what_to_look_at(reason: WaitReason) -> &'static str {
+    match reason {
+        WaitReason::Socket => "look at what answers there",
+        WaitReason::Pipe => "look at who is at its other end",
+        WaitReason::File => "look at what it reads and writes",
+        WaitReason::Lock => "look at who holds it",
+        WaitReason::Sleep => "look at whether it has to",
+        WaitReason::PageFault => "look at whether memory is short",
+        WaitReason::Child => "look at what the child does",
+        WaitReason::Poll | WaitReason::Cpu | WaitReason::Other => "look at what it waits for",
+    }
 }
 
 /// For when there were threads to look at, but none at a moment that counts.
@@ -98,21 +152,30 @@ fn all_left_out(recording: &Recording, summary: &Summary) -> String {
 fn python_waits(recording: &Recording, summary: &Summary, waiting: &Function) -> String {
     let time = &summary.time;
     let named = |function: &Function| code(recording.interner.text(function.name), NAME, false);
-    let busiest = summary.functions.iter().rev().max_by_key(|function| function.own_on_cpu);
-    match busiest.filter(|function| function.own_on_cpu > 0) {
+    let mostly = match main_wait(recording, summary, waiting) {
+        Some((reason, _)) => format!("{}, for {}", named(waiting), in_words(reason)),
+        None => named(waiting),
+    };
+    // Without samples nothing is known of what runs.
+    let busiest = summary.functions.iter().rev().max_by_key(|function| function.own_on_cpu_ns);
+    let busiest = busiest.filter(|_| summary.quality.samples > 0);
+    match busiest.filter(|function| function.own_on_cpu_ns > 0) {
         Some(busiest) => format!(
             "{}{} took the most CPU time, {} of all: start there; threads waited for {} of the time, mostly in {}, and waiting \
              for work counts as waiting.",
             named(busiest),
             at(recording, busiest.file, busiest.first_line),
-            share(busiest.own_on_cpu, time.on_cpu),
-            share(time.waiting, time.total()),
-            named(waiting),
+            share(busiest.own_on_cpu_ns, time.on_cpu_ns),
+            share(time.waiting_ns, time.total_ns()),
+            mostly,
         ),
+        None if summary.quality.samples == 0 => {
+            format!("threads waited mostly in {mostly}, and waiting for work counts as waiting.")
+        }
         None => format!(
             "no thread was seen on a CPU, all waited, mostly in {}: waiting for work counts as waiting, so record \
              again while there is work.",
-            named(waiting)
+            mostly
         ),
     }
 }
@@ -127,12 +190,13 @@ fn caller(recording: &Recording, summary: &Summary, callee: &Function) -> String
         let is_callee =
             (leaf.name, leaf.file, leaf.first_line) == (callee.name, callee.file, callee.first_line);
         if is_callee && let Some(caller) = frames.next() {
-            *callers.entry(caller).or_default() += hot.samples;
+            let ns: &mut u64 = callers.entry(caller).or_default();
+            *ns = ns.saturating_add(hot.ns);
         }
     }
     // The smaller number decides among equals, so that the order of the map does not.
-    let most = callers.into_iter().max_by_key(|(frame, samples)| (*samples, std::cmp::Reverse(*frame)));
-    let Some((frame, _)) = most.filter(|(_, samples)| samples * 2 > callee.own) else { return String::new() };
+    let most = callers.into_iter().max_by_key(|(frame, ns)| (*ns, std::cmp::Reverse(*frame)));
+    let Some((frame, _)) = most.filter(|(_, ns)| *ns > callee.own_ns / 2) else { return String::new() };
     let frame = interner.frame_at(frame);
     let name = code(interner.text(frame.name), NAME, false);
     format!(", mostly called from {name}{}", at(recording, frame.file, frame.line))
@@ -148,20 +212,23 @@ fn engine(shares: &OwnShares) -> String {
 
 /// For when no function stands out by its own time.
 fn spread(recording: &Recording, summary: &Summary, top: &Function) -> String {
-    let busy = summary.time.busy();
+    let busy = summary.time.busy_ns();
     let named = |function: &Function| {
         let name = code(recording.interner.text(function.name), NAME, false);
         format!("{name}{}", at(recording, function.file, function.first_line))
     };
-    let own = format!("no function takes more than {} of busy time itself", share(top.own, busy));
+    let own = format!("no function takes more than {} of busy time itself", share(top.own_ns, busy));
     // Outermost functions are in every sample.
     let by_total = summary.by_total();
-    match by_total.iter().find(|function| function.total * 100 < busy * 90 && function.total > top.own) {
+    match by_total
+        .iter()
+        .find(|function| !reaches(function.total_ns, 90, busy) && function.total_ns > top.own_ns)
+    {
         Some(most) => {
             format!(
                 "{own}; {} takes {} with what it calls: look there first.",
                 named(most),
-                share(most.total, busy)
+                share(most.total_ns, busy)
             )
         }
         None => format!("{own}; the first is {}.", named(top)),

@@ -7,27 +7,27 @@ use slip_model::{FrameId, Interner, StackId, StringId};
 
 use super::{Function, Line, StackCount};
 
-/// Every function with a sample in it.
+/// Every function with time in it.
 ///
 /// Works on the tree of stacks, so it takes time with the number of distinct stacks and not with their depth: a damaged
 /// or malicious recording may have a million stacks, each a million deep.
 pub(super) fn functions(interner: &Interner, stacks: &[StackCount]) -> Vec<Function> {
     let mut of = FunctionTable::new(interner);
     for (id, stack) in (0_u32..).zip(stacks) {
-        if stack.samples > 0
+        if stack.ns > 0
             && let Some(node) = interner.node(StackId(id))
         {
             let function = of.function_mut(node.frame);
-            function.own += stack.samples;
-            function.own_on_cpu += stack.on_cpu;
+            function.own_ns = function.own_ns.saturating_add(stack.ns);
+            function.own_on_cpu_ns = function.own_on_cpu_ns.saturating_add(stack.on_cpu_ns);
         }
     }
     add_totals(interner, stacks, &mut of);
     let mut functions = of.functions;
-    functions.retain(|function| function.total > 0);
+    functions.retain(|function| function.total_ns > 0);
     functions.sort_by(|a, b| {
         let text = |id: StringId| interner.text(id);
-        (b.own, b.total).cmp(&(a.own, a.total)).then_with(|| {
+        (b.own_ns, b.total_ns).cmp(&(a.own_ns, a.total_ns)).then_with(|| {
             (text(a.name), text(a.file), a.first_line, a.kind).cmp(&(
                 text(b.name),
                 text(b.file),
@@ -39,27 +39,27 @@ pub(super) fn functions(interner: &Interner, stacks: &[StackCount]) -> Vec<Funct
     functions
 }
 
-/// Every line that an innermost frame was executing, that with the most samples first.
+/// Every line that an innermost frame was executing, that with the most time first.
 pub(super) fn lines(interner: &Interner, stacks: &[StackCount]) -> Vec<Line> {
     let frames = interner.sizes().1;
     let mut by_frame = vec![StackCount::default(); frames];
     for (id, stack) in (0_u32..).zip(stacks) {
-        if stack.samples > 0
+        if stack.ns > 0
             && let Some(node) = interner.node(StackId(id))
             && let Some(line) = by_frame.get_mut(node.frame.index())
         {
-            line.samples += stack.samples;
-            line.on_cpu += stack.on_cpu;
+            line.ns = line.ns.saturating_add(stack.ns);
+            line.on_cpu_ns = line.on_cpu_ns.saturating_add(stack.on_cpu_ns);
         }
     }
     let mut lines: Vec<Line> = (0_u32..)
         .zip(by_frame)
-        .filter(|(id, line)| line.samples > 0 && interner.frame_at(FrameId(*id)).line > 0)
-        .map(|(id, line)| Line { frame: FrameId(id), own: line.samples, own_on_cpu: line.on_cpu })
+        .filter(|(id, line)| line.ns > 0 && interner.frame_at(FrameId(*id)).line > 0)
+        .map(|(id, line)| Line { frame: FrameId(id), own_ns: line.ns, own_on_cpu_ns: line.on_cpu_ns })
         .collect();
     lines.sort_by_cached_key(|line| {
         let frame = interner.frame_at(line.frame);
-        (Reverse(line.own), interner.text(frame.file), frame.line, interner.text(frame.name), line.frame)
+        (Reverse(line.own_ns), interner.text(frame.file), frame.line, interner.text(frame.name), line.frame)
     });
     lines
 }
@@ -90,13 +90,7 @@ impl<'a> FunctionTable<'a> {
             let identity = (frame.kind as u8, frame.name, frame.file, frame.first_line);
             let functions = &mut self.functions;
             self.of_frame[slot] = *self.by_identity.entry(identity).or_insert_with(|| {
-                functions.push(Function {
-                    kind: frame.kind,
-                    name: frame.name,
-                    file: frame.file,
-                    first_line: frame.first_line,
-                    ..Function::default()
-                });
+                functions.push(Function::of(&frame));
                 // Fewer functions than frames, whose number has 32 bits.
                 (functions.len() - 1) as u32
             });
@@ -110,12 +104,12 @@ impl<'a> FunctionTable<'a> {
     }
 }
 
-/// Fills in [`Function::total`]: the sum over the outermost frames of the function, as all others are below one.
+/// Fills in [`Function::total_ns`]: the sum over the outermost frames of the function, as all others are below one.
 fn add_totals(interner: &Interner, stacks: &[StackCount], of: &mut FunctionTable<'_>) {
     let mut tree = Tree::new(interner, stacks);
     // How often each function is on the way from the root to where the walk is.
     let mut open: Vec<u32> = Vec::new();
-    let mut at = tree.next_with_samples(tree.first_child[0]);
+    let mut at = tree.next_with_time(tree.first_child[0]);
     if at == 0 {
         return;
     }
@@ -125,18 +119,19 @@ fn add_totals(interner: &Interner, stacks: &[StackCount], of: &mut FunctionTable
             open.resize(function + 1, 0);
         }
         if open[function] == 0 {
-            of.functions[function].total += tree.samples[at];
+            let total_ns = &mut of.functions[function].total_ns;
+            *total_ns = total_ns.saturating_add(tree.ns[at]);
         }
         open[function] += 1;
 
-        let child = tree.next_with_samples(tree.first_child[at]);
+        let child = tree.next_with_time(tree.first_child[at]);
         if child != 0 {
             at = child;
             continue;
         }
         loop {
             open[of.index(tree.frame[at])] -= 1;
-            let sibling = tree.next_with_samples(tree.next_sibling[at]);
+            let sibling = tree.next_with_time(tree.next_sibling[at]);
             if sibling != 0 {
                 at = sibling;
                 break;
@@ -155,8 +150,8 @@ struct Tree {
     first_child: Vec<usize>,
     next_sibling: Vec<usize>,
     frame: Vec<FrameId>,
-    /// Samples with this stack and with any that begins with it.
-    samples: Vec<u64>,
+    /// Time with this stack and with any that begins with it.
+    ns: Vec<u64>,
 }
 
 impl Tree {
@@ -167,9 +162,9 @@ impl Tree {
             first_child: vec![0; count],
             next_sibling: vec![0; count],
             frame: vec![FrameId(u32::MAX); count],
-            samples: stacks.iter().map(|stack| stack.samples).collect(),
+            ns: stacks.iter().map(|stack| stack.ns).collect(),
         };
-        tree.samples.resize(count, 0);
+        tree.ns.resize(count, 0);
         // A parent is older than its child, so that children come first when counting down.
         for at in (1..count).rev() {
             let Some(node) = u32::try_from(at).ok().and_then(|id| interner.node(StackId(id))) else {
@@ -180,14 +175,14 @@ impl Tree {
             tree.frame[at] = node.frame;
             tree.next_sibling[at] = tree.first_child[parent];
             tree.first_child[parent] = at;
-            tree.samples[parent] += tree.samples[at];
+            tree.ns[parent] = tree.ns[parent].saturating_add(tree.ns[at]);
         }
         tree
     }
 
-    /// The first of `at` and its later siblings that has samples.
-    fn next_with_samples(&mut self, mut at: usize) -> usize {
-        while at != 0 && self.samples[at] == 0 {
+    /// The first of `at` and its later siblings that has time.
+    fn next_with_time(&mut self, mut at: usize) -> usize {
+        while at != 0 && self.ns[at] == 0 {
             at = self.next_sibling[at];
         }
         at

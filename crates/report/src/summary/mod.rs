@@ -2,23 +2,27 @@
 
 mod functions;
 mod requests;
+mod waits;
 
 pub(crate) use functions::FunctionTable;
 pub(crate) use requests::RouteTable;
 use requests::Watch;
+pub use waits::{ReasonSummary, StackWaits, WaitSummary};
 
 use std::collections::HashMap;
 
 use slip_model::{
-    FrameId, FrameKind, Language, ProcessId, Recording, Sample, StackId, State, StringId, Totals,
+    Frame, FrameId, FrameKind, Language, ProcessId, Recording, StackId, State, StringId, Totals,
 };
 
-/// Most stacks that are kept, those with the most samples.
+use crate::piece::{Piece, pieces};
+
+/// Most stacks that are kept, those with the most time.
 const MAX_HOT_STACKS: usize = 1_000;
 
 /// What a recording says in numbers.
 ///
-/// All counts are of samples; one sample stands for [`Summary::interval_ns`] of one thread. "Busy" is all that is not
+/// A sample stands for [`Summary::interval_ns`] of one thread, waits for as long as they took. "Busy" is all that is not
 /// idle. Names are interned in the recording.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
@@ -32,68 +36,75 @@ pub struct Summary {
     pub groups: Vec<Group>,
     /// Each process that was sampled, by number.
     pub processes: Vec<ProcessSummary>,
-    /// Every function that was seen, that with the most samples of its own first.
+    /// Every function that was seen, that with the most time of its own first.
     pub functions: Vec<Function>,
-    /// Code samples without a frame.
-    pub frameless: u64,
-    /// Lines that were being executed by an innermost frame, that with the most samples first.
+    /// Time in code without a frame.
+    pub frameless_ns: u64,
+    /// Lines that were being executed by an innermost frame, that with the most time first.
     pub lines: Vec<Line>,
-    /// The 1,000 stacks with the most samples, that with most first.
+    /// The 1,000 stacks with the most time, that with most first.
     pub stacks: Vec<HotStack>,
+    /// What threads waited for, if the sampler saw that.
+    pub waits: WaitSummary,
     /// Requests, if the target has any.
     pub requests: RequestSummary,
     /// How far all this can be trusted.
     pub quality: Quality,
 }
 
-/// Where the time of threads went, in samples. Each sample counts in one field.
+/// Where the time of threads went, in nanoseconds. Each sample and each wait counts in one field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TimeSplit {
     /// Between two requests.
-    pub idle: u64,
+    pub idle_ns: u64,
     /// In code, running or ready to run.
-    pub on_cpu: u64,
+    pub on_cpu_ns: u64,
     /// In code, waiting.
-    pub waiting: u64,
+    pub waiting_ns: u64,
     /// In code; whether it ran could not be read.
-    pub unknown: u64,
+    pub unknown_ns: u64,
     /// In a request, but not in code: start-up, compilation, shutdown of the request.
-    pub engine: u64,
+    pub engine_ns: u64,
 }
 
 impl TimeSplit {
-    /// All samples.
-    pub fn total(&self) -> u64 {
-        self.idle + self.busy()
+    /// All time.
+    pub fn total_ns(&self) -> u64 {
+        self.idle_ns.saturating_add(self.busy_ns())
     }
 
-    /// All but idle ones.
-    pub fn busy(&self) -> u64 {
-        self.on_cpu + self.waiting + self.unknown + self.engine
+    /// All but idle time.
+    pub fn busy_ns(&self) -> u64 {
+        let code_ns = self.on_cpu_ns.saturating_add(self.waiting_ns).saturating_add(self.unknown_ns);
+        code_ns.saturating_add(self.engine_ns)
     }
 
-    fn count(&mut self, state: State) {
+    fn count(&mut self, state: State, ns: u64) {
         let field = if state.has(State::IDLE) {
-            &mut self.idle
+            &mut self.idle_ns
         } else if state.has(State::ENGINE) {
-            &mut self.engine
+            &mut self.engine_ns
         } else if state.has(State::CPU_UNKNOWN) {
-            &mut self.unknown
+            &mut self.unknown_ns
         } else if state.has(State::ON_CPU) {
-            &mut self.on_cpu
+            &mut self.on_cpu_ns
         } else {
-            &mut self.waiting
+            &mut self.waiting_ns
         };
-        *field += 1;
+        *field = field.saturating_add(ns);
     }
 
     /// Adds the time of other threads.
     pub fn add(&mut self, other: &Self) {
-        self.idle += other.idle;
-        self.on_cpu += other.on_cpu;
-        self.waiting += other.waiting;
-        self.unknown += other.unknown;
-        self.engine += other.engine;
+        for (field, more) in [
+            (&mut self.idle_ns, other.idle_ns),
+            (&mut self.on_cpu_ns, other.on_cpu_ns),
+            (&mut self.waiting_ns, other.waiting_ns),
+            (&mut self.unknown_ns, other.unknown_ns),
+            (&mut self.engine_ns, other.engine_ns),
+        ] {
+            *field = field.saturating_add(more);
+        }
     }
 }
 
@@ -110,10 +121,12 @@ pub struct Group {
     pub workers: u64,
     /// Threads that were sampled.
     pub threads: u64,
+    /// Samples of them, idle ones too.
+    pub samples: u64,
     /// Where their time went.
     pub time: TimeSplit,
-    /// Busy samples that held the global interpreter lock.
-    pub gil_held: u64,
+    /// Busy time with the global interpreter lock.
+    pub gil_held_ns: u64,
 }
 
 /// One process.
@@ -123,6 +136,8 @@ pub struct ProcessSummary {
     pub process: ProcessId,
     /// Threads that were sampled.
     pub threads: u64,
+    /// Samples of them, idle ones too.
+    pub samples: u64,
     /// Where their time went.
     pub time: TimeSplit,
 }
@@ -138,12 +153,20 @@ pub struct Function {
     pub file: StringId,
     /// First line; 0 if unknown.
     pub first_line: u32,
-    /// Samples in which it was the innermost frame.
-    pub own: u64,
-    /// Those of them on a CPU.
-    pub own_on_cpu: u64,
-    /// Samples in which it was anywhere in the stack, counted once however often it was.
-    pub total: u64,
+    /// Time in which it was the innermost frame.
+    pub own_ns: u64,
+    /// The part of that on a CPU.
+    pub own_on_cpu_ns: u64,
+    /// Time in which it was anywhere in the stack, counted once however often it was.
+    pub total_ns: u64,
+}
+
+impl Function {
+    /// The function of a frame, without any time.
+    pub(crate) fn of(frame: &Frame) -> Self {
+        let Frame { kind, name, file, first_line, .. } = *frame;
+        Self { kind, name, file, first_line, ..Self::default() }
+    }
 }
 
 /// One line of one function.
@@ -151,10 +174,10 @@ pub struct Function {
 pub struct Line {
     /// The function and the line.
     pub frame: FrameId,
-    /// Samples in which an innermost frame was executing it.
-    pub own: u64,
-    /// Those of them on a CPU.
-    pub own_on_cpu: u64,
+    /// Time in which an innermost frame was executing it.
+    pub own_ns: u64,
+    /// The part of that on a CPU.
+    pub own_on_cpu_ns: u64,
 }
 
 /// One stack.
@@ -164,8 +187,10 @@ pub struct HotStack {
     pub stack: StackId,
     /// Samples with exactly this stack.
     pub samples: u64,
-    /// Those of them on a CPU.
-    pub on_cpu: u64,
+    /// Time with exactly this stack, samples and waits.
+    pub ns: u64,
+    /// The part of that on a CPU.
+    pub on_cpu_ns: u64,
 }
 
 /// All requests.
@@ -174,9 +199,9 @@ pub struct RequestSummary {
     /// Requests that a sample saw, also those under way at the begin or the end. Those that began and ended between two
     /// samples are not known.
     pub count: u64,
-    /// Busy samples of the processes that serve requests: what the routes are a share of.
-    pub busy: u64,
-    /// Method and path, that with the most samples first.
+    /// Busy time of the processes that serve requests: what the routes are a share of.
+    pub serving_ns: u64,
+    /// Method and path, that with the most busy time first.
     pub routes: Vec<Route>,
 }
 
@@ -193,8 +218,8 @@ pub struct Route {
     pub uri: StringId,
     /// Number of requests.
     pub count: u64,
-    /// Busy samples in them.
-    pub samples: u64,
+    /// Busy time in them.
+    pub busy_ns: u64,
     /// Requests that were seen whole: what the durations are of. 0 leaves them unknown.
     pub whole: u64,
     /// Mean duration.
@@ -216,50 +241,49 @@ pub struct Quality {
     pub missed_ticks: u64,
     /// Samples in the recording. Fewer than `totals.samples` if the file is damaged.
     pub samples: u64,
+    /// Waits in the recording.
+    pub waits: u64,
     /// Stacks that were cut at their outer end.
     pub truncated: u64,
 }
 
 impl Summary {
-    /// Counts a recording. Goes once over the samples; the rest is done by distinct stack.
+    /// Counts a recording. Goes once over the samples and waits; the rest is done by distinct stack.
     pub fn of(recording: &Recording) -> Self {
         let mut scan = Scan::new(recording);
-        for sample in recording.samples() {
-            scan.take(sample);
-        }
+        pieces(recording).for_each(|piece| scan.take(&piece));
         scan.finish()
     }
 
-    /// The functions again, that with the most samples anywhere in the stack first.
+    /// The functions again, that with the most time anywhere in the stack first.
     pub fn by_total(&self) -> Vec<&Function> {
         let mut functions: Vec<&Function> = self.functions.iter().collect();
         // Stable: the order by own time, and by name, decides among equals.
-        functions.sort_by_key(|function| std::cmp::Reverse(function.total));
+        functions.sort_by_key(|function| std::cmp::Reverse(function.total_ns));
         functions
-    }
-
-    /// Samples as time.
-    pub fn as_ns(&self, samples: u64) -> u64 {
-        samples.saturating_mul(self.interval_ns)
     }
 }
 
 /// What one thread did.
 #[derive(Clone, Copy, Default)]
 struct ThreadCount {
+    /// There was a sample or a wait.
+    seen: bool,
+    samples: u64,
     time: TimeSplit,
     /// Of its first and last sample.
     first_ns: u64,
     last_ns: u64,
-    gil_held: u64,
+    gil_held_ns: u64,
     serves_requests: bool,
 }
 
-/// Code samples with one stack.
+/// Time in code with one stack.
 #[derive(Clone, Copy, Default)]
 struct StackCount {
     samples: u64,
-    on_cpu: u64,
+    ns: u64,
+    on_cpu_ns: u64,
 }
 
 struct Scan<'a> {
@@ -267,7 +291,9 @@ struct Scan<'a> {
     threads: Vec<ThreadCount>,
     stacks: Vec<StackCount>,
     requests: requests::Scan<'a>,
+    waits: waits::Scan,
     samples: u64,
+    wait_count: u64,
     truncated: u64,
 }
 
@@ -278,41 +304,56 @@ impl<'a> Scan<'a> {
             threads: vec![ThreadCount::default(); recording.threads.len()],
             stacks: vec![StackCount::default(); recording.interner.sizes().2],
             requests: requests::Scan::new(recording),
+            waits: waits::Scan::default(),
             samples: 0,
+            wait_count: 0,
             truncated: 0,
         }
     }
 
-    fn take(&mut self, sample: Sample) {
+    fn take(&mut self, piece: &Piece) {
+        let Piece { sample, ns, count, .. } = *piece;
         // A thread that is not described belongs to no group; the loader lets none through.
         let Some(thread) = self.threads.get_mut(sample.thread.0 as usize) else { return };
-        self.samples += 1;
         let state = sample.state;
-        let is_first = thread.time.total() == 0;
-        thread.first_ns = if is_first { sample.time_ns } else { sample.time_ns.min(thread.first_ns) };
+        thread.first_ns = if thread.seen { sample.time_ns.min(thread.first_ns) } else { sample.time_ns };
         thread.last_ns = sample.time_ns.max(thread.last_ns);
-        thread.time.count(state);
+        thread.seen = true;
+        thread.time.count(state, ns);
+        let at = sample.stack.index();
+        let at = if at < self.stacks.len() { at } else { 0 };
+        let is_sample = u64::from(piece.reason.is_none());
+        if piece.reason.is_some() {
+            self.wait_count = self.wait_count.saturating_add(count);
+            self.waits.take(piece, StackId(at as u32));
+        }
+        self.samples += is_sample;
+        thread.samples += is_sample;
         if state.has(State::IDLE) {
             return;
         }
-        thread.gil_held += u64::from(state.has(State::HAS_GIL));
+        if state.has(State::HAS_GIL) {
+            thread.gil_held_ns = thread.gil_held_ns.saturating_add(ns);
+        }
         if sample.request.0 != 0 {
             thread.serves_requests = true;
-            self.requests.take(sample.request);
+            self.requests.take(sample.request, ns);
         }
         if state.has(State::ENGINE) {
             return;
         }
-        self.truncated += u64::from(state.has(State::TRUNCATED));
-        let at = sample.stack.index();
-        let stack = &mut self.stacks[if at < self.recording.interner.sizes().2 { at } else { 0 }];
-        stack.samples += 1;
-        stack.on_cpu += u64::from(state.has(State::ON_CPU) && !state.has(State::CPU_UNKNOWN));
+        if state.has(State::TRUNCATED) {
+            self.truncated = self.truncated.saturating_add(count);
+        }
+        let stack = &mut self.stacks[at];
+        stack.samples += is_sample;
+        stack.ns = stack.ns.saturating_add(ns);
+        stack.on_cpu_ns = stack.on_cpu_ns.saturating_add(piece.on_cpu_ns());
     }
 
     fn finish(self) -> Summary {
         let recording = self.recording;
-        let (processes, groups, serving_busy) = workers(recording, &self.threads);
+        let (processes, groups, serving_ns) = workers(recording, &self.threads);
         let mut time = TimeSplit::default();
         for group in &groups {
             time.add(&group.time);
@@ -326,39 +367,42 @@ impl<'a> Scan<'a> {
             groups,
             processes,
             functions,
-            frameless: self.stacks.first().map_or(0, |stack| stack.samples),
+            frameless_ns: self.stacks.first().map_or(0, |stack| stack.ns),
             lines: functions::lines(&recording.interner, &self.stacks),
             stacks: hot_stacks(&self.stacks),
-            requests: self.requests.finish(serving_busy, &watches(recording, &self.threads)),
+            waits: self.waits.finish(&recording.interner),
+            requests: self.requests.finish(serving_ns, &watches(recording, &self.threads)),
             quality: Quality {
                 totals,
                 missed_ticks: totals.ticks_planned.saturating_sub(totals.ticks_taken),
                 samples: self.samples,
+                waits: self.wait_count,
                 truncated: self.truncated,
             },
         }
     }
 }
 
-/// Adds threads up to processes and those to groups. The last number is the busy samples of processes with requests.
+/// Adds threads up to processes and those to groups. The last number is the busy time of processes with requests.
 fn workers(recording: &Recording, threads: &[ThreadCount]) -> (Vec<ProcessSummary>, Vec<Group>, u64) {
-    let mut by_process = vec![(ProcessSummary::default(), 0, false); recording.processes.len()];
+    let mut by_process = vec![(ProcessSummary::default(), 0_u64, false); recording.processes.len()];
     for (thread, counted) in recording.threads.iter().zip(threads) {
-        let Some((process, gil_held, serves)) = by_process.get_mut(thread.process.0 as usize) else {
+        let Some((process, gil_held_ns, serves)) = by_process.get_mut(thread.process.0 as usize) else {
             continue;
         };
-        if counted.time.total() > 0 {
+        if counted.seen {
             process.threads += 1;
+            process.samples += counted.samples;
             process.time.add(&counted.time);
-            *gil_held += counted.gil_held;
+            *gil_held_ns = gil_held_ns.saturating_add(counted.gil_held_ns);
             *serves |= counted.serves_requests;
         }
     }
     let mut groups: Vec<Group> = Vec::new();
     let mut group_of = HashMap::new();
-    let mut serving_busy = 0;
+    let mut serving_ns: u64 = 0;
     let mut processes = Vec::new();
-    for ((mut process, gil_held, serves), described) in by_process.into_iter().zip(&recording.processes) {
+    for ((mut process, gil_held_ns, serves), described) in by_process.into_iter().zip(&recording.processes) {
         if process.threads == 0 {
             continue;
         }
@@ -377,17 +421,18 @@ fn workers(recording: &Recording, threads: &[ThreadCount]) -> (Vec<ProcessSummar
         }
         group.workers += 1;
         group.threads += process.threads;
+        group.samples += process.samples;
         group.time.add(&process.time);
-        group.gil_held += gil_held;
+        group.gil_held_ns = group.gil_held_ns.saturating_add(gil_held_ns);
         if serves {
-            serving_busy += process.time.busy();
+            serving_ns = serving_ns.saturating_add(process.time.busy_ns());
         }
         processes.push(process);
     }
     groups.sort_by(|a, b| {
-        (b.time.busy(), b.time.total(), &a.title).cmp(&(a.time.busy(), a.time.total(), &b.title))
+        (b.time.busy_ns(), b.time.total_ns(), &a.title).cmp(&(a.time.busy_ns(), a.time.total_ns(), &b.title))
     });
-    (processes, groups, serving_busy)
+    (processes, groups, serving_ns)
 }
 
 /// When each process was watched.
@@ -395,7 +440,7 @@ fn watches(recording: &Recording, threads: &[ThreadCount]) -> Vec<Watch> {
     let mut times = vec![(u64::MAX, 0); recording.processes.len()];
     for (thread, counted) in recording.threads.iter().zip(threads) {
         if let Some((first_ns, last_ns)) = times.get_mut(thread.process.0 as usize)
-            && counted.time.total() > 0
+            && counted.seen
         {
             *first_ns = counted.first_ns.min(*first_ns);
             *last_ns = counted.last_ns.max(*last_ns);
@@ -408,10 +453,15 @@ fn watches(recording: &Recording, threads: &[ThreadCount]) -> Vec<Watch> {
 fn hot_stacks(stacks: &[StackCount]) -> Vec<HotStack> {
     let mut hot: Vec<HotStack> = (0_u32..)
         .zip(stacks)
-        .filter(|(id, stack)| *id != 0 && stack.samples > 0)
-        .map(|(id, stack)| HotStack { stack: StackId(id), samples: stack.samples, on_cpu: stack.on_cpu })
+        .filter(|(id, stack)| *id != 0 && stack.ns > 0)
+        .map(|(id, stack)| HotStack {
+            stack: StackId(id),
+            samples: stack.samples,
+            ns: stack.ns,
+            on_cpu_ns: stack.on_cpu_ns,
+        })
         .collect();
-    hot.sort_by_key(|stack| (std::cmp::Reverse(stack.samples), stack.stack));
+    hot.sort_by_key(|stack| (std::cmp::Reverse(stack.ns), stack.stack));
     hot.truncate(MAX_HOT_STACKS);
     hot
 }

@@ -74,12 +74,12 @@ impl Watch {
     /// Of a process that has these samples. One that ended took its request with it.
     pub(super) fn new(recording: &Recording, process: &Process, first_ns: u64, last_ns: u64) -> Self {
         let ended = process.ended_ns != 0;
-        if recording.info.mode == Mode::Wall {
+        if recording.info.mode == Mode::Wall && recording.waits.is_empty() {
             return Self { first_ns, last_ns: if ended { u64::MAX } else { last_ns } };
         }
-        // The looks that the mode leaves out are not in the recording. The first and the last are within an interval,
+        // The looks that the mode leaves out are not in the recording, and of a wait only its end. The first and the last are within an interval,
         // and each may be late.
-        let late_ns = 2 * recording.info.interval_ns;
+        let late_ns = recording.info.interval_ns.saturating_mul(2);
         Self {
             first_ns: process.first_ns.saturating_add(late_ns),
             last_ns: if ended { u64::MAX } else { recording.totals.duration_ns.saturating_sub(late_ns) },
@@ -94,31 +94,32 @@ impl Watch {
 pub(super) struct Scan<'a> {
     recording: &'a Recording,
     table: RouteTable,
-    samples: Vec<u64>,
+    /// Busy time of each route.
+    busy_ns: Vec<u64>,
 }
 
 impl<'a> Scan<'a> {
     pub(super) fn new(recording: &'a Recording) -> Self {
         let table = RouteTable::new(&recording.requests);
-        let samples = vec![0; table.routes.len()];
-        Self { recording, table, samples }
+        let busy_ns = vec![0; table.routes.len()];
+        Self { recording, table, busy_ns }
     }
 
-    /// Counts a busy sample of a request.
-    pub(super) fn take(&mut self, request: RequestId) {
+    /// Counts busy time of a request.
+    pub(super) fn take(&mut self, request: RequestId, ns: u64) {
         if let Some(route) = self.table.find(request) {
-            self.samples[route] += 1;
+            self.busy_ns[route] = self.busy_ns[route].saturating_add(ns);
         }
     }
 
     /// `watches` by number of the process.
-    pub(super) fn finish(self, busy: u64, watches: &[Watch]) -> RequestSummary {
+    pub(super) fn finish(self, serving_ns: u64, watches: &[Watch]) -> RequestSummary {
         let interner = &self.recording.interner;
         let interval_ns = self.recording.info.interval_ns;
-        let mut durations = vec![Vec::new(); self.samples.len()];
-        let mut routes = Vec::with_capacity(self.samples.len());
-        for ((method, uri), samples) in self.table.routes.iter().zip(self.samples) {
-            routes.push(Route { method: *method, uri: *uri, samples, ..Route::default() });
+        let mut durations = vec![Vec::new(); self.busy_ns.len()];
+        let mut routes = Vec::with_capacity(self.busy_ns.len());
+        for ((method, uri), busy_ns) in self.table.routes.iter().zip(self.busy_ns) {
+            routes.push(Route { method: *method, uri: *uri, busy_ns, ..Route::default() });
         }
         for request in &self.recording.requests {
             if let Some(at) = self.table.find(request.id) {
@@ -142,11 +143,11 @@ impl<'a> Scan<'a> {
         }
         routes.sort_by(|a, b| {
             let text = |id: StringId| interner.text(id);
-            (b.samples, b.count)
-                .cmp(&(a.samples, a.count))
+            (b.busy_ns, b.count)
+                .cmp(&(a.busy_ns, a.count))
                 .then_with(|| (text(a.uri), text(a.method)).cmp(&(text(b.uri), text(b.method))))
         });
-        RequestSummary { count: self.recording.requests.len() as u64, busy, routes }
+        RequestSummary { count: self.recording.requests.len() as u64, serving_ns, routes }
     }
 }
 

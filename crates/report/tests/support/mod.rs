@@ -4,8 +4,8 @@
 pub(crate) mod schema;
 
 use slip_model::{
-    Frame, FrameId, FrameKind, Interner, Language, Process, ProcessId, Recording, RecordingInfo, Request,
-    RequestId, Sample, SampleBlock, StackId, State, Thread, ThreadId, Totals,
+    Frame, FrameId, FrameKind, Interner, Language, Mode, Process, ProcessId, Recording, RecordingInfo,
+    Request, RequestId, Sample, SampleBlock, StackId, State, Thread, ThreadId, Totals, Wait, WaitReason,
 };
 
 /// 100 Hz, so that times are round.
@@ -84,6 +84,22 @@ impl Builder {
         request: u32,
     ) {
         self.block.push(Sample { time_ns, thread, stack, state, request: RequestId(request) });
+    }
+
+    /// `count` waits that took `total_ns` together.
+    #[allow(clippy::too_many_arguments, reason = "one for each column of a wait")]
+    pub(crate) fn wait(
+        &mut self,
+        thread: ThreadId,
+        stack: StackId,
+        state: State,
+        request: u32,
+        reason: WaitReason,
+        count: u32,
+        total_ns: u64,
+    ) {
+        let (time_ns, request) = (self.now_ns, RequestId(request));
+        self.recording.waits.push(Wait { time_ns, thread, stack, state, request, reason, count, total_ns });
     }
 
     pub(crate) fn request(
@@ -204,4 +220,53 @@ pub(crate) fn both_languages() -> Recording {
         b.recording.processes[process.0 as usize].ended_ns = 1_900_000_000;
     }
     b.finish()
+}
+
+/// What the kernel sees: samples of what runs, and waits for reasons.
+pub(crate) fn samples_and_waits() -> Recording {
+    let mut b = Builder::new("--fpm www --pid 4711");
+    b.recording.info.sampler = "kernel".into();
+    waits(&mut b, true);
+    b.finish()
+}
+
+/// Only the waits of [`samples_and_waits`], as `--mode offcpu` has them.
+pub(crate) fn only_waits() -> Recording {
+    let mut b = Builder::new("--fpm www --pid 4711");
+    b.recording.info.sampler = "kernel".into();
+    b.recording.info.mode = Mode::Offcpu;
+    waits(&mut b, false);
+    let mut recording = b.finish();
+    (recording.totals.ticks_planned, recording.totals.ticks_taken) = (0, 0);
+    recording
+}
+
+fn waits(b: &mut Builder, with_samples: bool) {
+    let www = b.process(Language::Php, "8.4.14", 1_001, "php-fpm: pool www");
+    let python = b.process(Language::Python, "3.13.1", 4_711, "gunicorn: worker [shop]");
+    let php = b.thread(www, 1_001, 0, "");
+    let main = b.thread(python, 4_711, 0, "MainThread");
+    let index = "{main}@/srv/app/public/index.php:1:12";
+    let find = "App\\Repo::find@/srv/app/src/Repo.php:20:31";
+    let query = b.stack(FrameKind::Php, &[index, find, "mysqli_query"]);
+    let other_query = b.stack(FrameKind::Php, &[index, "mysqli_query"]);
+    let tax = b.stack(FrameKind::Php, &[index, "App\\Price::tax@/srv/app/src/Price.php:8:14"]);
+    let go = b.stack(FrameKind::Python, &["<module>@/srv/py/app.py:1:40", "Handler.go@/srv/py/app.py:12:19"]);
+    let none = State::default();
+    if with_samples {
+        b.samples(2, php, query, State::ON_CPU, 1);
+        b.samples(9, php, tax, State::ON_CPU, 1);
+        b.samples(4, main, go, State::ON_CPU.with(State::HAS_GIL), 0);
+    }
+    b.wait(php, StackId(0), State::IDLE, 0, WaitReason::Socket, 2, 700_000_000);
+    b.wait(php, StackId(0), State::ENGINE, 1, WaitReason::File, 1, 2_000_000);
+    b.wait(php, query, none, 1, WaitReason::Socket, 900, 130_000_000);
+    b.wait(php, other_query, none, 1, WaitReason::Socket, 50, 20_000_000);
+    b.wait(php, query, none, 1, WaitReason::Cpu, 7, 3_000_000);
+    b.wait(php, tax, none, 1, WaitReason::PageFault, 12, 400_400);
+    b.wait(php, StackId(0), none, 1, WaitReason::Other, 1, 1_000_000);
+    b.wait(main, go, State::TRUNCATED, 0, WaitReason::Lock, 40, 24_000_000);
+    b.wait(main, go, State::HAS_GIL, 0, WaitReason::Sleep, 1, 10_000_000);
+    b.wait(main, go, none, 0, WaitReason::Poll, 1, 300);
+    b.request(1, www, "GET", "/cart", 23, 4_194_304);
 }

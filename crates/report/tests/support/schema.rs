@@ -39,7 +39,10 @@ pub(crate) fn check(root: &Value, schema: &Value, value: &Value, at: &str) -> Ve
                 true
             }
             "required" => {
-                rule.as_array().unwrap().iter().all(|name| value.get(name.as_str().unwrap()).is_some())
+                let names = rule.as_array().unwrap();
+                value
+                    .as_object()
+                    .is_none_or(|object| names.iter().all(|name| object.contains_key(name.as_str().unwrap())))
             }
             "additionalProperties" => {
                 assert_eq!(rule, false);
