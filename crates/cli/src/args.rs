@@ -159,7 +159,7 @@ pub(crate) enum ModeName {
 pub(crate) enum SamplerName {
     /// We read the target's memory while it runs; a stack that moves meanwhile is dropped
     Outside,
-    /// The kernel copies the stack of the thread that runs, which stands still: only with `--mode cpu`
+    /// The kernel copies the stacks of threads that run or go to wait, which stand still, and times each wait
     Kernel,
 }
 

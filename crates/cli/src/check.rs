@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use slip_model::Mode;
 use slip_record::{
     KernelSampler, OutsideOptions, OutsideSampler, ProbeError, Sampler, Sink, TargetIssue, TargetSet,
 };
@@ -133,9 +134,17 @@ fn machine() -> Vec<Line> {
 /// Whether stacks can be copied in the kernel.
 fn kernel() -> Line {
     // Its clocks go off once a second: nothing is watched, so all that this takes is loading the program.
-    let started = KernelSampler::start(OutsideOptions::default(), 1_000_000_000);
+    let start = |mode| {
+        let options = OutsideOptions { mode, ..OutsideOptions::default() };
+        KernelSampler::start(options, 1_000_000_000).map(drop)
+    };
+    let started = start(Mode::Cpu).map(|()| start(Mode::Offcpu));
     let (works, state, fix) = match started {
-        Ok(_) => (true, "eBPF: record --sampler kernel --mode cpu".to_owned(), None),
+        Ok(Ok(())) => (true, "eBPF: record --sampler kernel".to_owned(), None),
+        Ok(Err(_)) => {
+            let state = "eBPF: record --sampler kernel --mode cpu; its waits need Linux 5.15".to_owned();
+            (true, state, None)
+        }
         Err(error) => {
             let fix = match error {
                 ProbeError::Denied(_) => {

@@ -143,7 +143,7 @@ pub(crate) fn run(options: &RecordOptions) -> Result<(), Failure> {
         other => other.into(),
     })?;
 
-    if totals.samples == 0 && totals.filtered == 0 {
+    if totals.is_empty() {
         return Err(nothing_seen(ending, &totals, &left_out, options));
     }
     warn_of(&left_out);
@@ -266,9 +266,10 @@ fn progress_bar(duration_ns: Option<u64>) -> ProgressBar {
 fn show(bar: &ProgressBar, progress: Progress) {
     let totals = progress.totals;
     let torn = totals.torn as f64 * 100.0 / (totals.samples + totals.torn).max(1) as f64;
+    let waits = if totals.waits > 0 { format!(", {} waits", totals.waits) } else { String::new() };
     bar.set_position(progress.elapsed_ns);
     bar.set_message(format!(
-        "{:.0} s, {} processes, {} samples, {torn:.1} % torn, our CPU {:.1} %",
+        "{:.0} s, {} processes, {} samples{waits}, {torn:.1} % torn, our CPU {:.1} %",
         progress.elapsed_ns as f64 / 1e9,
         progress.processes,
         totals.samples,

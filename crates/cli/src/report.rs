@@ -48,10 +48,8 @@ pub(crate) fn run(options: &ReportOptions) -> Result<(), Failure> {
                 .map_err(|error| Failure::io(format!("cannot write `{}`", path.display()), &error))?;
         }
     }
-    let totals = &loaded.recording.totals;
     // That no thread ran is evidence too.
-    let is_empty = loaded.recording.samples().next().is_none() && loaded.recording.waits.is_empty();
-    if totals.samples == 0 && totals.filtered == 0 && is_empty {
+    if loaded.recording.totals.is_empty() && loaded.recording.samples().next().is_none() {
         return Err(Failure::new(failure::NO_EVIDENCE, "the recording holds no samples")
             .hint("record for longer, or at a higher rate"));
     }

@@ -295,6 +295,8 @@ pub struct Totals {
     pub ticks_taken: u64,
     /// Samples stored.
     pub samples: u64,
+    /// [`Wait`]s stored. Not kept in a file beside them.
+    pub waits: u64,
     /// Looks at threads that the mode leaves out (`cpu`, `gil`).
     pub filtered: u64,
     /// Samples of which a part was read twice.
@@ -307,6 +309,13 @@ pub struct Totals {
     pub own_cpu_ns: u64,
     /// The recording was closed in order; false after a crash or while it runs.
     pub complete: bool,
+}
+
+impl Totals {
+    /// Whether no thread was looked at, at any moment.
+    pub fn is_empty(&self) -> bool {
+        self.samples == 0 && self.filtered == 0 && self.waits == 0
+    }
 }
 
 /// What a recording gains in one flush.

@@ -363,7 +363,7 @@ impl FileThread {
         match self.thread.join() {
             Ok(result) => {
                 let mut writer = result?;
-                if totals.samples == 0 && totals.filtered == 0 {
+                if totals.is_empty() {
                     writer.discard();
                     return Ok(());
                 }

@@ -82,6 +82,7 @@ impl Sink {
 
     /// Adds waits.
     pub fn push_wait(&mut self, wait: Wait) {
+        self.totals.waits += 1;
         self.waits.push(wait);
     }
 

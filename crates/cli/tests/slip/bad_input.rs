@@ -25,7 +25,11 @@ fn wrong_use() {
     fails(&["record", "--pid", "1", "--duration", "0"], 2, "more than 0");
     fails(&["record", "--pid", "1", "--mode", "fast"], 2, "possible values: wall, cpu, gil, offcpu");
     fails(&["record"], 2, "no target");
-    fails(&["record", "--pid", "1", "--sampler", "kernel"], 2, "goes with `--mode cpu`");
+    fails(
+        &["record", "--pid", "1", "--sampler", "kernel", "--mode", "gil"],
+        2,
+        "go with `--sampler outside`",
+    );
     let paused = ["record", "--pid", "1", "--sampler", "kernel", "--mode", "cpu", "--pause"];
     fails(&paused, 2, "without `--pause`");
     fails(&["record", "--fpm", "www", "--children"], 2, "`--children` goes with");

@@ -185,6 +185,52 @@ fn a_pool_has_no_global_interpreter_lock() {
 }
 
 #[test]
+fn the_kernel_sees_what_a_pool_waits_for() {
+    const NAPS: u64 = 5;
+    const NAP_NS: u64 = 100_000_000;
+    let text = "<?php
+$method = $_SERVER['REQUEST_METHOD'];
+function nap(): void {
+    usleep(100_000);
+}
+nap();
+echo 'done';
+";
+    for build in builds() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.slip");
+        let fpm = Fpm::start(&build, &[("nap.php", text)]);
+        let mut recorder = Recorder::start(&file, &["--fpm", &fpm.pool, "--sampler", "kernel"]);
+        wait_for("the begin of the recording", || {
+            // It ends at once where the kernel refuses.
+            file.exists().then_some(()).or_else(|| recorder.has_ended().then_some(()))
+        });
+        for _ in 0..NAPS {
+            assert_eq!(fpm.fetch("nap.php", "/nap"), "done");
+        }
+        recorder.interrupt();
+        let ran = recorder.ends();
+        if kernel_refuses(&ran) {
+            return;
+        }
+        let what = build.label();
+        assert_eq!(ran.code, 130, "{what}: {}", ran.stderr);
+        let report = run(&["report", file.to_str().unwrap(), "--format", "json"]).json();
+        assert_eq!(report["quality"]["samples_failed"], 0, "{what}: {report}");
+        let reasons = report["waits"]["by_reason"].as_array().unwrap();
+        let sleep = reasons.iter().find(|row| row["reason"] == "sleep").unwrap();
+        let number = |value: &serde_json::Value| value.as_u64().unwrap();
+        assert_eq!(number(&sleep["count"]), NAPS, "{what}: {reasons:?}");
+        assert!(number(&sleep["total_ns"]) >= NAPS * NAP_NS, "{what}: {reasons:?}");
+        let routes = report["requests"]["routes"].as_array().unwrap();
+        let nap = routes.iter().find(|route| route["uri"] == "/nap").unwrap();
+        assert!(number(&nap["busy_ns"]) >= NAPS * NAP_NS, "{what}: {routes:?}");
+        // Two workers take turns, so each waits for requests.
+        assert!(number(&report["time"]["idle_ns"]) > 0, "{what}: {}", report["time"]);
+    }
+}
+
+#[test]
 fn the_kernel_samples_the_requests_of_a_pool() {
     // PHP 8.2 notes when a request has begun once the script uses `$_SERVER`, and nothing else tells requests apart there.
     let text = "<?php

@@ -96,6 +96,7 @@ pub(super) fn recording(
     let expected = fetched.totals.map_or(loaded, |totals| totals.samples);
     recording.totals =
         fetched.totals.unwrap_or(Totals { duration_ns: last_ns, samples: loaded, ..Totals::default() });
+    recording.totals.waits = recording.waits.len() as u64;
     let lacks = |table| fetched.damaged.contains(&table);
     let has_lost_waits = lacks(schema::WAITS) || lost_waits.blocks > 0;
     if loaded == 0
