@@ -31,7 +31,7 @@ fn wrong_use() {
         "go with `--sampler outside`",
     );
     let paused = ["record", "--pid", "1", "--sampler", "kernel", "--mode", "cpu", "--pause"];
-    fails(&paused, 2, "without `--pause`");
+    fails(&paused, 2, "go with `--sampler outside`");
     fails(&["record", "--fpm", "www", "--children"], 2, "`--children` goes with");
     fails(&["frobnicate"], 2, "frobnicate");
 }
