@@ -96,12 +96,9 @@ static __always_inline __u64 mix(__u64 hash, __u64 word)
 	return hash ^ hash >> 29;
 }
 
-/* The state of the running thread, which names the thread; 0 if it has none. */
-static __always_inline __u64 thread_state(const struct slip_target *target)
+/* The state of the thread whose thread-local storage begins at `base`, which names the thread; 0 if it has none. */
+static __always_inline __u64 thread_state(const struct slip_target *target, __u64 base)
 {
-	struct task_struct *task = (struct task_struct *) bpf_get_current_task();
-	__u64 base = BPF_CORE_READ(task, thread.fsbase);
-
 	for (int i = 0; i < SLIP_MAX_SLOTS; i++) {
 		__u64 state = 0, owner = 0;
 		if (target->slots[i] && read_word(base + target->slots[i], &state) && state
@@ -215,12 +212,13 @@ static __always_inline void send_sample(struct scratch *scratch)
 	}
 }
 
-static __always_inline bool walk(struct scratch *scratch, const struct slip_target *target, __u64 r14, __u64 r15)
+/* Copies the frames of the running thread, whose thread-local storage begins at `base`. */
+static __always_inline bool walk(struct scratch *scratch, const struct slip_target *target, __u64 base, __u64 r14, __u64 r15)
 {
 	__u64 current = target->current, frame = 0;
 
 	if (target->has_threads) {
-		__u64 state = thread_state(target);
+		__u64 state = thread_state(target, base);
 		if (!state) {
 			scratch->sample.flags |= SLIP_SAMPLE_NO_STATE;
 			return true;
@@ -228,7 +226,7 @@ static __always_inline bool walk(struct scratch *scratch, const struct slip_targ
 		scratch->sample.thread_state = state;
 		current += state;
 	}
-	if (!copy_anchor(scratch, target, scratch->sample.thread_state) || !read_word(current, &frame)) {
+	if (!read_word(current, &frame)) {
 		return false;
 	}
 	if (frame && target->is_indirect && !read_word(frame + target->indirect, &frame)) {
@@ -263,10 +261,10 @@ static __always_inline bool takes_file(__s32 call)
 
 static __always_inline __u32 type_of_file(struct task_struct *task, __u32 number)
 {
-	struct fdtable *table = BPF_CORE_READ(task, files, fdt);
-	struct file **files = BPF_CORE_READ(table, fd), *file = NULL;
+	const struct fdtable *table = task->files ? task->files->fdt : NULL;
+	struct file *file = NULL;
 
-	if (number >= BPF_CORE_READ(table, max_fds) || bpf_probe_read_kernel(&file, sizeof file, files + number) || !file) {
+	if (!table || number >= table->max_fds || bpf_probe_read_kernel(&file, sizeof file, table->fd + number) || !file) {
 		return 0;
 	}
 	return BPF_CORE_READ(file, f_inode, i_mode) & 0170000;
@@ -331,11 +329,15 @@ static __always_inline void end_wait(struct slip_sleeper *sleeper, __u64 now)
 /* The running thread, which leaves its CPU. */
 static __always_inline void begin_wait(struct task_struct *task, bool preempted)
 {
+	struct slip_sleeper *sleeper = bpf_task_storage_get(&sleepers, task, 0, 0);
 	struct bpf_pidns_info ids;
 	__u32 at = 0;
 
-	/* Threads of the kernel have no memory of their own. */
-	if (!task->mm || bpf_get_ns_current_pid_tgid(namespace_device, namespace_inode, &ids, sizeof ids)) {
+	if (sleeper) {
+		ids.pid = sleeper->key.tid;
+		ids.tgid = sleeper->pid;
+	} else if (!task->mm || bpf_get_ns_current_pid_tgid(namespace_device, namespace_inode, &ids, sizeof ids)) {
+		/* Threads of the kernel have no memory of their own. */
 		return;
 	}
 	const struct slip_target *target = bpf_map_lookup_elem(&targets, &ids.tgid);
@@ -344,10 +346,14 @@ static __always_inline void begin_wait(struct task_struct *task, bool preempted)
 	if (!target || !scratch || !regs) {
 		return;
 	}
-	struct slip_sleeper *sleeper = bpf_task_storage_get(&sleepers, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!sleeper) {
-		count(SLIP_COUNT_WAITS_LOST);
-		return;
+		sleeper = bpf_task_storage_get(&sleepers, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+		if (!sleeper) {
+			count(SLIP_COUNT_WAITS_LOST);
+			return;
+		}
+		sleeper->key.tid = ids.pid;
+		sleeper->pid = ids.tgid;
 	}
 	if (sleeper->begin_ns) {
 		/* It got a CPU and we were not told: some kernels hide the switches of some tasks. It may have run since it was ready. */
@@ -362,7 +368,7 @@ static __always_inline void begin_wait(struct task_struct *task, bool preempted)
 		.call = call,
 		.file = file_of_call(task, call, regs),
 	};
-	if (!walk(scratch, target, regs->r14, regs->r15)) {
+	if (!walk(scratch, target, task->thread.fsbase, regs->r14, regs->r15)) {
 		scratch->sample.flags |= SLIP_SAMPLE_FAILED;
 		send_sample(scratch);
 		return;
@@ -383,6 +389,9 @@ static __always_inline void begin_wait(struct task_struct *task, bool preempted)
 	};
 	if (!wait_of(&sleeper->key)) {
 		struct slip_wait none = {};
+		if (!copy_anchor(scratch, target, scratch->sample.thread_state)) {
+			scratch->sample.flags |= SLIP_SAMPLE_FAILED;
+		}
 		send_stack(scratch, target);
 		send_sample(scratch);
 		add_wait(&sleeper->key, &none);
@@ -459,7 +468,10 @@ int on_clock(struct bpf_perf_event_data *context)
 		.tid = ids.pid,
 		.flags = in_kernel ? SLIP_SAMPLE_IN_KERNEL : 0,
 	};
-	if (walk(scratch, target, in_kernel ? 0 : context->regs.r14, context->regs.r15)) {
+	struct task_struct *task = (struct task_struct *) bpf_get_current_task();
+	if (walk(scratch, target, BPF_CORE_READ(task, thread.fsbase), in_kernel ? 0 : context->regs.r14, context->regs.r15)
+			&& (scratch->sample.flags & SLIP_SAMPLE_NO_STATE
+				|| copy_anchor(scratch, target, scratch->sample.thread_state))) {
 		send_stack(scratch, target);
 	} else {
 		scratch->sample.flags |= SLIP_SAMPLE_FAILED;

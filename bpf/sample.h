@@ -109,6 +109,9 @@ struct slip_wait {
 /* A thread that is off its CPU now. */
 struct slip_sleeper {
 	struct slip_wait_key key;
+	/* Of the thread's process. */
+	__u32 pid;
+	__u32 reserved;
 	/* CLOCK_MONOTONIC; 0 while it has a CPU. */
 	__u64 begin_ns;
 	/* 0 while it is not ready. */

@@ -246,13 +246,12 @@ impl Probe {
         Counters { events: sum(0), lost: sum(1), forgotten: sum(2), waits_lost: sum(3) }
     }
 
-    /// Says that thread `tid`, as our pid namespace numbers it, has waited since `since_ns` (`CLOCK_MONOTONIC`) with this
-    /// key, unless the kernel has seen it leave a CPU itself. False if that cannot be said: before Linux 6.9 it can of the
+    /// Says that the thread of this key, of process `pid`, has waited since `since_ns` (`CLOCK_MONOTONIC`), unless the kernel has seen it leave a CPU itself. False if that cannot be said: before Linux 6.9 it can of the
     /// first thread of a process alone.
-    pub fn note_sleeper(&self, key: WaitKey, since_ns: u64) -> bool {
+    pub fn note_sleeper(&self, key: WaitKey, pid: u32, since_ns: u64) -> bool {
         let Some(waits) = &self.waits else { return false };
         let Some(thread) = pidfd(key.tid) else { return false };
-        let sleeper = Sleeper { key, begin_ns: since_ns, ready_ns: 0 };
+        let sleeper = Sleeper { key, pid, begin_ns: since_ns, ready_ns: 0 };
         waits.sleepers.update(&thread.as_raw_fd().to_le_bytes(), &sleeper.bytes(), MapFlags::NO_EXIST).is_ok()
     }
 

@@ -63,6 +63,8 @@ pub struct Waited {
 pub struct Sleeper {
     /// What it waits for.
     pub key: WaitKey,
+    /// Its process.
+    pub pid: u32,
     /// Since when, by `CLOCK_MONOTONIC`.
     pub begin_ns: u64,
     /// Since when it is ready to go on; 0 if it is not.
@@ -132,19 +134,21 @@ impl Waited {
 
 impl Sleeper {
     /// `struct slip_sleeper`
-    pub(crate) const BYTES: usize = KEY_BYTES + 16;
+    pub(crate) const BYTES: usize = KEY_BYTES + 24;
 
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let u64_at = |at: usize| Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
         Some(Self {
             key: WaitKey::parse(bytes)?,
-            begin_ns: u64_at(KEY_BYTES)?,
-            ready_ns: u64_at(KEY_BYTES + 8)?,
+            pid: u32::from_le_bytes(*bytes.get(KEY_BYTES..)?.first_chunk()?),
+            begin_ns: u64_at(KEY_BYTES + 8)?,
+            ready_ns: u64_at(KEY_BYTES + 16)?,
         })
     }
 
     pub(crate) fn bytes(&self) -> Vec<u8> {
-        [&self.key.bytes()[..], &self.begin_ns.to_le_bytes(), &self.ready_ns.to_le_bytes()].concat()
+        let pid = u64::from(self.pid).to_le_bytes();
+        [&self.key.bytes()[..], &pid, &self.begin_ns.to_le_bytes(), &self.ready_ns.to_le_bytes()].concat()
     }
 }
 
@@ -249,7 +253,7 @@ mod tests {
     #[test]
     fn keys_and_sleepers_come_back() {
         let key = WaitKey { stack: 1, request: 2, id: 3, tid: 4, call: -2, file: 6 };
-        let sleeper = Sleeper { key, begin_ns: 7, ready_ns: 8 };
+        let sleeper = Sleeper { key, pid: 9, begin_ns: 7, ready_ns: 8 };
         assert_eq!(WaitKey::parse(&key.bytes()), Some(key));
         assert_eq!(Sleeper::parse(&sleeper.bytes()), Some(sleeper));
         assert_eq!(sleeper.bytes().len(), Sleeper::BYTES);

@@ -144,7 +144,7 @@ impl KernelSampler {
         let since_ns = monotonic_ns();
         for (tid, sample) in target.process.waiting(now_ns, self.options, sink, &mut self.code) {
             if let Some(key) = WaitKey::of_waiting(pid, tid, target.id)
-                && self.probe.note_sleeper(key, since_ns)
+                && self.probe.note_sleeper(key, pid, since_ns)
             {
                 self.waits.insert(key, Place { sample, turn: self.turn });
             }
@@ -229,6 +229,7 @@ impl Sampler for KernelSampler {
     fn add(&mut self, pid: u32, now_ns: u64, sink: &mut Sink) -> Result<(), TargetIssue> {
         let mut process = WatchedProcess::attach(pid, now_ns, sink, &mut self.code)?;
         let cannot = |reason: String| TargetIssue::Unsupported { reason };
+        process.leave_activity();
         let plan = process.plan().ok_or(TargetIssue::NotReady)?;
         self.last_id += 1;
         self.probe.watch(pid, self.last_id, &plan).map_err(|error| cannot(error.to_string()))?;

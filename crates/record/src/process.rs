@@ -59,6 +59,8 @@ pub(crate) struct WatchedProcess {
     is_resting: bool,
     /// Where a PHP worker waits for its next request.
     idle_at: Option<WaitPlace>,
+    /// Whether threads run is asked of the kernel, each by itself; else somebody else knows.
+    asks_activity: bool,
     /// What the threads did before the process was stopped; empty if it is not.
     before_pause: Vec<(u32, Activity)>,
 }
@@ -115,8 +117,15 @@ impl WatchedProcess {
             repeatable: false,
             is_resting: false,
             idle_at: None,
+            asks_activity: true,
             before_pause: Vec::new(),
         })
+    }
+
+    /// From now on threads are not watched for whether they run: what the kernel copies says so, and a watch costs the target
+    /// something at each switch.
+    pub(crate) fn leave_activity(&mut self) {
+        self.asks_activity = false;
     }
 
     pub(crate) fn id(&self) -> ProcessId {
@@ -333,12 +342,16 @@ impl WatchedProcess {
                 read.is_ok()
             }
         };
+        let blocked: Vec<u32> = activities(self.pid())
+            .into_iter()
+            .filter_map(|(tid, activity)| (activity == Activity::Blocked).then_some(tid))
+            .collect();
         let mut waiting = Vec::new();
         for (at, reading) in readings.iter().enumerate().filter(|_| read) {
-            let (thread, activity) = self.thread(at, &reading.stack, true, sink);
-            if activity == Activity::Blocked && reading.stack.outcome != Outcome::Torn {
-                let sample = self.php_sample(now_ns, sink, reading, (thread, activity));
-                waiting.extend(sink.threads().get(thread.0 as usize).map(|known| (known.tid, sample)));
+            let (thread, _) = self.thread(at, &reading.stack, false, sink);
+            let Some(tid) = sink.threads().get(thread.0 as usize).map(|known| known.tid) else { continue };
+            if blocked.contains(&tid) && reading.stack.outcome != Outcome::Torn {
+                waiting.push((tid, self.php_sample(now_ns, sink, reading, (thread, Activity::Blocked))));
             }
         }
         waiting
@@ -541,7 +554,7 @@ impl WatchedProcess {
         let mut known =
             Thread { process: self.id, tid, interpreter: reading.interpreter, name, ..Thread::default() };
         known.id = sink.add_thread(known);
-        let mut activity = ActivityReader::open(pid, tid).ok();
+        let mut activity = self.asks_activity.then(|| ActivityReader::open(pid, tid).ok()).flatten();
         if let Some(activity) = &mut activity {
             activity.watch(tid);
         }
