@@ -168,7 +168,8 @@ fn watch(clock: &mut Probe, told: &Told, frames: &[Frame]) -> Result<String, Str
         if begin.elapsed() > PATIENCE {
             return Err(format!("{looks} looks in {PATIENCE:?}, {:?}", clock.counters()));
         }
-        for event in clock.take(PERIOD).map_err(|error| error.to_string())? {
+        let _ = clock.wait(PERIOD);
+        for event in clock.take().map_err(|error| error.to_string())? {
             match event {
                 Event::Stack(stack) => {
                     stacks.insert(stack.key, stack);

@@ -224,13 +224,28 @@ impl Probe {
         }
     }
 
-    /// Waits for a new stack, at most for so long, and takes what has come, in the order of each CPU.
+    /// Waits for a new stack, at most for so long: whether there is one.
     ///
     /// # Errors
     ///
-    /// [`ProbeError::Other`] if the kernel refuses to wait.
-    pub fn take(&mut self, timeout: Duration) -> Result<Vec<Event>, ProbeError> {
-        self.ring.poll(timeout).map_err(|error| other(&error))?;
+    /// That a signal came first, above all.
+    pub fn wait(&self, timeout: Duration) -> io::Result<bool> {
+        let mut ring = libc::pollfd { fd: self.ring.epoll_fd(), events: libc::POLLIN, revents: 0 };
+        let limit = libc::timespec {
+            tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
+            tv_nsec: timeout.subsec_nanos().into(),
+        };
+        // SAFETY: both structures outlive the call; without a mask none is changed.
+        let ready = unsafe { libc::ppoll(&raw mut ring, 1, &raw const limit, std::ptr::null()) };
+        if ready < 0 { Err(io::Error::last_os_error()) } else { Ok(ready > 0) }
+    }
+
+    /// Takes what has come, in the order of each CPU.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError::Other`] if the ring cannot be read.
+    pub fn take(&mut self) -> Result<Vec<Event>, ProbeError> {
         // Samples wake nobody.
         self.ring.consume().map_err(|error| other(&error))?;
         Ok(std::mem::take(&mut *self.inbox.borrow_mut()))

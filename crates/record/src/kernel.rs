@@ -10,7 +10,7 @@ use slip_zend::CodeCache;
 
 use crate::outside::Options;
 use crate::process::{Sampled, WatchedProcess};
-use crate::schedule::monotonic_ns;
+use crate::schedule::{monotonic_ns, sleep_until};
 use crate::{Sampler, Sink, TargetIssue};
 
 /// Most stacks that are kept of one process; then its are forgotten, and told again as they are seen.
@@ -19,6 +19,9 @@ const MAX_STACKS: usize = 32_768;
 /// Waits that have ended, and events that were lost, are taken from the kernel this often: it takes a system call for each
 /// counter.
 const TAKE_INTERVAL_NS: u64 = 250_000_000;
+
+/// Between two looks at new stacks there is at least so much time: a program may have new ones all the time.
+const LEAST_REST_NS: u64 = 1_000_000;
 
 /// Samples threads that run by a clock of each CPU, and counts the waits of those that do not, as the mode asks.
 #[derive(Debug)]
@@ -37,6 +40,8 @@ pub struct KernelSampler {
     gone: Vec<(u32, u64)>,
     /// How often waits were taken.
     turn: u64,
+    /// Begin of the recording, by `CLOCK_MONOTONIC`; 0 before.
+    start_ns: u64,
 }
 
 /// Where a thread waits.
@@ -45,6 +50,16 @@ struct Place {
     sample: Sample,
     /// When it was last seen to wait here.
     turn: u64,
+    /// For a wait that was under way before: since when it is counted, by `CLOCK_MONOTONIC`.
+    counted_from_ns: Option<u64>,
+}
+
+impl Place {
+    /// What of these waits belongs to a recording that began at `start_ns`.
+    fn within(&self, waited: Waited, start_ns: u64) -> Waited {
+        let before_ns = self.counted_from_ns.map_or(0, |from_ns| start_ns.saturating_sub(from_ns));
+        Waited { blocked_ns: waited.blocked_ns.saturating_sub(before_ns), ..waited }
+    }
 }
 
 #[derive(Debug)]
@@ -82,6 +97,7 @@ impl KernelSampler {
             waits: HashMap::new(),
             gone: Vec::new(),
             turn: 0,
+            start_ns: 0,
         })
     }
 
@@ -92,11 +108,23 @@ impl KernelSampler {
         self.lost = lost;
     }
 
+    /// Asks whether the targets are still there, and reads what the kernel has told of them.
+    fn begin_look(&mut self, now_ns: u64, sink: &mut Sink) {
+        if self.start_ns == 0 {
+            self.start_ns = monotonic_ns().saturating_sub(now_ns);
+        }
+        for target in &mut self.processes {
+            target.has_begun = false;
+            target.is_gone |= !target.process.is_there(now_ns);
+        }
+        self.take_events(now_ns, sink);
+    }
+
     /// Reads what the kernel has told, `now_ns` after the begin of the recording.
     fn take_events(&mut self, now_ns: u64, sink: &mut Sink) {
         // The kernel's time is that of the same clock as ours.
         let (now, monotonic_ns) = (Instant::now(), monotonic_ns());
-        let events = self.probe.take(Duration::ZERO).unwrap_or_default();
+        let events = self.probe.take().unwrap_or_default();
         for event in events {
             match event {
                 Event::Look(look) => {
@@ -126,7 +154,8 @@ impl KernelSampler {
             // Where there is none, its event was lost or said nothing certain; that has been counted.
             if let Some(place) = self.waits.get_mut(key) {
                 place.turn = self.turn;
-                push_waits(sink, place.sample, key, *waited, now_ns);
+                let waited = place.within(*waited, self.start_ns);
+                push_waits(sink, place.sample, key, waited, now_ns);
             }
         }
         let turn = self.turn;
@@ -146,7 +175,7 @@ impl KernelSampler {
             if let Some(key) = WaitKey::of_waiting(pid, tid, target.id)
                 && self.probe.note_sleeper(key, pid, since_ns)
             {
-                self.waits.insert(key, Place { sample, turn: self.turn });
+                self.waits.insert(key, Place { sample, turn: self.turn, counted_from_ns: Some(since_ns) });
             }
         }
     }
@@ -181,7 +210,7 @@ impl KernelSampler {
         let seen = target.process.see_copied(moment, activity, self.options, sink, &mut self.code);
         match (seen, look.wait) {
             (Some(sample), Some(key)) => {
-                self.waits.insert(key, Place { sample, turn: self.turn });
+                self.waits.insert(key, Place { sample, turn: self.turn, counted_from_ns: None });
             }
             (Some(sample), None) => sink.push(sample),
             (None, _) => {}
@@ -263,11 +292,7 @@ impl Sampler for KernelSampler {
     }
 
     fn sample(&mut self, now_ns: u64, sink: &mut Sink) -> Vec<u32> {
-        for target in &mut self.processes {
-            target.has_begun = false;
-            target.is_gone = !target.process.is_there(now_ns);
-        }
-        self.take_events(now_ns, sink);
+        self.begin_look(now_ns, sink);
         if now_ns >= self.next_take_ns {
             self.next_take_ns = now_ns.saturating_add(TAKE_INTERVAL_NS);
             self.count_lost(sink);
@@ -293,6 +318,24 @@ impl Sampler for KernelSampler {
         gone
     }
 
+    fn rest(&mut self, until_ns: u64, start_ns: u64, sink: &mut Sink) -> bool {
+        loop {
+            let now_ns = monotonic_ns();
+            let Some(left_ns) = until_ns.checked_sub(now_ns).filter(|left| *left > 0) else { return true };
+            match self.probe.wait(Duration::from_nanos(left_ns)) {
+                // A new stack is named now: its functions may be gone in a moment.
+                Ok(true) => {
+                    self.begin_look(monotonic_ns().saturating_sub(start_ns), sink);
+                    if !sleep_until((now_ns + LEAST_REST_NS).min(until_ns)) {
+                        return false;
+                    }
+                }
+                Ok(false) => {}
+                Err(_) => return false,
+            }
+        }
+    }
+
     fn finish(&mut self, now_ns: u64, sink: &mut Sink) {
         let taken = self.probe.stop().unwrap_or_default();
         let monotonic_ns = monotonic_ns();
@@ -307,6 +350,7 @@ impl Sampler for KernelSampler {
                     blocked_ns: ready_ns.saturating_sub(sleeper.begin_ns),
                     ready_ns: monotonic_ns.saturating_sub(ready_ns),
                 };
+                let waited = place.within(waited, self.start_ns);
                 push_waits(sink, place.sample, &sleeper.key, waited, now_ns);
             }
         }

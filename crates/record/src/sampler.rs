@@ -1,6 +1,7 @@
 //! What every sampler offers: the one that reads from outside, and one that is called by the kernel.
 
 use crate::Sink;
+use crate::schedule::sleep_until;
 
 /// Why a process cannot be sampled.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +59,12 @@ pub trait Sampler {
     ///
     /// Returns the processes that turn out to be gone: they are no longer sampled.
     fn sample(&mut self, now_ns: u64, sink: &mut Sink) -> Vec<u32>;
+
+    /// Rests until `until_ns` by `CLOCK_MONOTONIC`, in a recording that began at `start_ns`. False if a signal came first.
+    fn rest(&mut self, until_ns: u64, start_ns: u64, sink: &mut Sink) -> bool {
+        let _ = (start_ns, sink);
+        sleep_until(until_ns)
+    }
 
     /// The recording ends, at `now_ns` since its begin: requests and waits that are still under way are closed.
     fn finish(&mut self, now_ns: u64, sink: &mut Sink);

@@ -64,10 +64,10 @@ impl Schedule {
         Self { next_ns: start_ns + interval_ns, interval_ns, end_ns: end_ns.unwrap_or(u64::MAX) }
     }
 
-    /// Sleeps until the next tick, or the end if that comes first.
-    pub(crate) fn wait(&mut self) -> Wake {
+    /// Rests until the next tick, or the end if that comes first; `rest` is false if a signal came before.
+    pub(crate) fn wait(&mut self, rest: impl FnOnce(u64) -> bool) -> Wake {
         let until_ns = self.next_ns.min(self.end_ns);
-        if monotonic_ns() < until_ns && !sleep_until(until_ns) {
+        if monotonic_ns() < until_ns && !rest(until_ns) {
             return Wake::Signal;
         }
         self.wake_at(monotonic_ns())
@@ -89,7 +89,7 @@ impl Schedule {
 }
 
 /// False if a signal came first.
-fn sleep_until(monotonic_ns: u64) -> bool {
+pub(crate) fn sleep_until(monotonic_ns: u64) -> bool {
     let until = libc::timespec {
         tv_sec: (monotonic_ns / 1_000_000_000).cast_signed(),
         tv_nsec: (monotonic_ns % 1_000_000_000).cast_signed(),
@@ -131,6 +131,6 @@ mod tests {
     fn a_wait_is_over_at_the_end_and_not_at_the_tick_after_it() {
         let now_ns = monotonic_ns();
         let mut schedule = Schedule::new(now_ns, u64::MAX / 2, Some(now_ns + 1));
-        assert_eq!(schedule.wait(), Wake::End { missed: 0 });
+        assert_eq!(schedule.wait(sleep_until), Wake::End { missed: 0 });
     }
 }

@@ -199,7 +199,8 @@ impl<'a> Session<'a> {
             if stop.load(Ordering::Relaxed) {
                 return Ending::Stopped;
             }
-            let now_ns = match schedule.wait() {
+            let Self { sampler, sink, .. } = self;
+            let now_ns = match schedule.wait(|until_ns| sampler.rest(until_ns, start_ns, sink)) {
                 Wake::Tick { now_ns, missed } => {
                     self.sink.totals.ticks_planned += 1 + missed;
                     now_ns - start_ns

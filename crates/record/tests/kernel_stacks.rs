@@ -61,7 +61,8 @@ fn watch(
     while seen.looks < LOOKS {
         assert!(begin.elapsed() < PATIENCE, "{seen:?}");
         let mut is_first = true;
-        for event in clock.take(PERIOD).unwrap() {
+        let _ = clock.wait(PERIOD);
+        for event in clock.take().unwrap() {
             let look = match event {
                 Event::Stack(stack) => {
                     known.insert(stack.key, stack);

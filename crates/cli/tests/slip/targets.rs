@@ -55,6 +55,27 @@ fn the_kernel_samples_what_runs() {
     assert!((1..=750).contains(&number("samples")), "{quality}");
 }
 
+#[test]
+fn the_kernel_sees_waits_that_last_longer_than_the_recording() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.slip");
+    let target = Target::python(WAITING);
+    let name = file.to_str().unwrap();
+    let pid = target.pid();
+    let asked = ["record", "--pid", &pid, "--sampler", "kernel", "--mode", "offcpu"];
+    let ran = run(&[&asked[..], &["--duration", "1", "--output", name]].concat());
+    if kernel_refuses(&ran) {
+        return;
+    }
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let report = run(&["report", name, "--format", "json"]).json();
+    let number = |value: &serde_json::Value| value.as_u64().unwrap_or_else(|| panic!("{report}"));
+    assert_eq!(number(&report["quality"]["samples"]), 0, "{report}");
+    // It waited before the recording and waits after it, and is not said to have waited for longer than was watched.
+    let (waited_ns, wall_ns) = (number(&report["time"]["total_ns"]), number(&report["wall_ns"]));
+    assert!(waited_ns * 2 > wall_ns && waited_ns <= wall_ns, "{report}");
+}
+
 /// Only memory that the heap has at that moment can be asked for, and an optimiser may leave out what makes it grow.
 #[test]
 fn the_heap_of_a_recorder_may_have_huge_pages() {

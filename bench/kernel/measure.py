@@ -1,0 +1,184 @@
+"""Measures for `bench/kernel/run`, which see."""
+
+import argparse
+import json
+import math
+import os
+import select
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+PROGRAMS = "fixtures/programs/python"
+SLICES, SLIP = "target/release/examples/kernel_slices", "target/release/slip"
+PYTHON = os.environ.get("PYTHON", "python3")
+
+#: Most work that the sampler may take from the target, by rate, and most of one core that it may use itself, per cent.
+WORK_BARS, OWN_BAR = {99: 1.0, 997: 3.0}, 0.5
+#: Most CPU time that a wait may take more, per cent, and how many waits a second the two processes are to do.
+WAIT_BAR, WAITS_PER_SECOND = 10.0, 60_000
+#: Most by which a wait may differ from the truth, per cent.
+TRUTH_BAR = 2.0
+
+#: The functions of waits.py, and what each waits for.
+REASONS = {
+    "sleeps": "sleep",
+    "waits_for_socket": "socket",
+    "waits_for_pipe": "pipe",
+    "waits_for_lock": "lock",
+    "waits_for_page": "page_fault",
+    "waits_for_several": "poll",
+    "waits_for_child": "child",
+}
+
+
+def middle(values):
+    """The median and the interval that holds it with 95 %, by order."""
+    values = sorted(values)
+    half = 0.98 * math.sqrt(len(values))
+    low, high = int(len(values) / 2 - half), math.ceil(len(values) / 2 + half)
+    return statistics.median(values), values[max(low, 0)], values[min(high, len(values) - 1)]
+
+
+def text(found, digits=2):
+    return "{:.{d}f} [{:.{d}f}, {:.{d}f}]".format(*found, d=digits)
+
+
+class Program:
+    """A program of ours that says when it is ready."""
+
+    def __init__(self, name, *arguments):
+        self.process = subprocess.Popen(
+            [PYTHON, f"{PROGRAMS}/{name}", *map(str, arguments)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.said = self.line().split()
+
+    def line(self, seconds=120):
+        if not select.select([self.process.stdout], [], [], seconds)[0]:
+            sys.exit(f"error: {self.process.args} says nothing")
+        return self.process.stdout.readline()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for pid in [self.process.pid, *map(int, self.said[1:])]:
+            os.kill(pid, signal.SIGKILL)
+        self.process.wait()
+
+
+def slices(pids, rounds, slice_ms, variants, work_file=None):
+    """What each slice took, by round and variant, and how many samples were lost."""
+    environment = {**os.environ, **({"WORK_FILE": work_file} if work_file else {})}
+    command = [SLICES, ",".join(map(str, pids)), str(rounds), str(slice_ms), *variants]
+    ran = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    lines = [json.loads(line) for line in ran.stdout.splitlines()]
+    by_round = [{} for _ in range(rounds)]
+    for line in lines[:-1]:
+        by_round[line["round"]][line["variant"]] = line
+    return by_round, lines[-1]["lost"]
+
+
+def cost(options):
+    """The work of a busy target."""
+    failed, parts = 0, []
+    with tempfile.NamedTemporaryFile(dir="/dev/shm") as file:
+        file.write(bytes(8))
+        file.flush()
+        with Program("works.py", file.name, 16) as target:
+            for rate, bar in WORK_BARS.items():
+                variants = ["none", *(f"{kind}:{rate}" for kind in ("event", "empty", "cpu", "wall"))]
+                by_round, lost = slices([target.process.pid], options.rounds, options.slice, variants, file.name)
+                print(f"\n{rate} Hz, {options.rounds} slices of {options.slice} ms of each, {lost} samples lost")
+                print(f"{'variant':<10} {'work less than alone':>28} {'our CPU, % of a core':>28}")
+                for variant in variants[1:]:
+                    speed = lambda line: line["work"] / line["wall_ns"]
+                    less = [100 - 100 * speed(line[variant]) / speed(line["none"]) for line in by_round]
+                    own = [100 * line[variant]["own_cpu_ns"] / line[variant]["wall_ns"] for line in by_round]
+                    less, own = middle(less), middle(own)
+                    print(f"{variant:<10} {text(less):>28} {text(own):>28}")
+                    if variant.startswith(("cpu", "wall")):
+                        failed += less[2] > bar or own[2] > OWN_BAR
+                        parts.append(f"{variant}: work {text(less)} % less (bar {bar:.0f}), our CPU {text(own)} % (bar {OWN_BAR})")
+                    else:
+                        parts.append(f"{variant}: {text(less)} %")
+    print("result: " + "; ".join(parts))
+    return failed
+
+
+def waits(options):
+    """CPU time per wait of two processes that wait for each other."""
+    work = 0
+    while True:
+        with Program("pingpong.py", 16, work) as target:
+            pids = [target.process.pid, int(target.said[1])]
+            by_round, _ = slices(pids, 5, 200, ["none"])
+            rate = statistics.median(line["none"]["switches"] * 1e9 / line["none"]["wall_ns"] for line in by_round)
+            if rate > WAITS_PER_SECOND * 1.05:
+                work += max(10, int(work * (rate / WAITS_PER_SECOND - 1)))
+                continue
+            by_round, lost = slices(pids, options.rounds, options.slice, ["none", "offcpu"])
+            break
+    per_wait = lambda line: line["cpu_ns"] / line["switches"]
+    more = middle([100 * per_wait(line["offcpu"]) / per_wait(line["none"]) - 100 for line in by_round])
+    alone = statistics.median(per_wait(line["none"]) for line in by_round)
+    rates = {kind: statistics.median(line[kind]["switches"] * 1e9 / line[kind]["wall_ns"] for line in by_round)
+             for kind in ("none", "offcpu")}
+    print(f"result: {rates['none']:,.0f} waits a second, 17 frames deep, {alone / 1e3:.2f} us of CPU each; seen by us {text(more)} % more "
+          f"(bar {WAIT_BAR:.0f}), {rates['offcpu']:,.0f} waits a second; {lost} lost")
+    return int(more[2] > WAIT_BAR)
+
+
+def truth(options):
+    """Waits against what the program measures itself."""
+    with tempfile.TemporaryDirectory() as folder, Program("waits.py", options.times) as target:
+        path = f"{folder}/waits.slip"
+        recorder = subprocess.Popen(
+            [SLIP, "record", "--pid", str(target.process.pid), "--sampler", "kernel", "--mode", "offcpu", "-q", "-o", path]
+        )
+        while not os.path.exists(path):
+            if recorder.poll() is not None:
+                sys.exit("error: the recorder has ended")
+            time.sleep(0.01)
+        print("go", file=target.process.stdin, flush=True)
+        true = json.loads(target.line())
+        recorder.send_signal(signal.SIGINT)
+        recorder.wait()
+        report = subprocess.run([SLIP, "report", path, "--format", "json", "--top", "100"], stdout=subprocess.PIPE, check=True)
+    report = json.loads(report.stdout)
+    functions = {row["name"]: row for row in report["functions"]["by_own"]}
+    most_in = {row["reason"]: row["most_in"]["name"] for row in report["waits"]["by_reason"] if row["most_in"]}
+    failed, parts = 0, []
+    for name, reason in REASONS.items():
+        # Without the time in which it was ready, which the program cannot tell from the wait.
+        seen = functions[name]["own_ns"] - functions[name]["own_on_cpu_ns"]
+        off = 100 * (seen / true[name] - 1)
+        failed += abs(off) > TRUTH_BAR
+        parts.append(f"{name} {off:+.2f} %")
+        print(f"{name:<18} {true[name] / 1e6:9.2f} ms, seen {seen / 1e6:9.2f} ms, {off:+.2f} %")
+        # Threads of the program wait for others too, and for more of these.
+        if reason not in ("sleep", "lock", "pipe"):
+            failed += most_in.get(reason) != name
+    print("result: " + ", ".join(parts) + f" (bar {TRUTH_BAR:.0f}); each for what it was")
+    return failed
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("part", choices=["cost", "waits", "truth"])
+    parser.add_argument("--rounds", type=int, default=300)
+    parser.add_argument("--slice", type=int, default=100)
+    parser.add_argument("--times", type=int, default=50)
+    options = parser.parse_args()
+    failed = {"cost": cost, "waits": waits, "truth": truth}[options.part](options)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
