@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use slip_model::{Mode, Sample, State, Wait, WaitReason};
+use slip_model::{Mode, RequestId, Sample, State, Wait, WaitReason};
 use slip_probe::{CopiedStack, Event, Look, Probe, ProbeError, ProbeOptions, WaitKey, Waited};
 use slip_remote::{Activity, Copied, StackPlan};
 use slip_zend::CodeCache;
@@ -209,7 +209,11 @@ impl KernelSampler {
         let moment = (&copied, time_ns, at);
         let seen = target.process.see_copied(moment, activity, self.options, sink, &mut self.code);
         match (seen, look.wait) {
-            (Some(sample), Some(key)) => {
+            (Some(mut sample), Some(key)) => {
+                if key.request == 0 {
+                    // Waits of the next request may be added to these.
+                    sample.request = RequestId(0);
+                }
                 self.waits.insert(key, Place { sample, turn: self.turn, counted_from_ns: None });
             }
             (Some(sample), None) => sink.push(sample),

@@ -127,7 +127,7 @@ fn php_waits_are_as_long_as_they_were_and_for_what_they_were() {
         ("waits_for_child", WaitReason::Child),
     ];
     for php in slip_testkit::phps() {
-        let child = Launch::script(&php, "php/waits.php").arg(TIMES).start().unwrap();
+        let child = Launch::script(&php, "php/bench_waits.php").arg(TIMES).start().unwrap();
         check(child, &php.label, "fgets", &expected);
     }
 }
