@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use slip_model::Mode;
 use slip_probe::Probe;
-use slip_record::{KernelSampler, OutsideOptions, Sampler, Sink};
+use slip_record::{KernelSampler, OutsideOptions, Sampler, Sink, own_cpu_ns};
 use slip_remote::{PerfScope, open_perf_event};
 
 /// `PERF_COUNT_SW_CPU_CLOCK` of `enum perf_sw_ids` (`include/uapi/linux/perf_event.h`).
@@ -109,11 +109,9 @@ fn read(pids: &[u32], work: Option<&File>) -> Result<[u64; 4], Failed> {
         let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
         switches += line.unwrap_or_default().trim().parse::<u64>()?;
     }
-    let own = fs::read_to_string("/proc/self/schedstat")?;
-    let own_cpu_ns = own.split_whitespace().next().unwrap_or_default().parse()?;
     let mut counted = [0; 8];
     if let Some(file) = work {
         file.read_exact_at(&mut counted, 0)?;
     }
-    Ok([cpu_ns, switches, own_cpu_ns, u64::from_le_bytes(counted)])
+    Ok([cpu_ns, switches, own_cpu_ns(), u64::from_le_bytes(counted)])
 }

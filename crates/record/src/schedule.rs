@@ -13,7 +13,7 @@ pub fn unix_ns() -> u64 {
 }
 
 /// CPU time that this process has used, all threads together, in nanoseconds.
-pub(crate) fn own_cpu_ns() -> u64 {
+pub fn own_cpu_ns() -> u64 {
     clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID)
 }
 
