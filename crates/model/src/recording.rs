@@ -241,7 +241,7 @@ impl WaitReason {
 /// counts, with its duration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wait {
-    /// End of the first of them, nanoseconds since the begin of the recording.
+    /// When they were added up, nanoseconds since the begin of the recording: within half a second after their end.
     pub time_ns: u64,
     /// The thread.
     pub thread: ThreadId,

@@ -308,7 +308,7 @@ impl WatchedProcess {
             return None;
         };
         let (thread, _) = self.thread(usize::MAX, &reading.stack, false, sink);
-        let sample = self.php_sample(time_ns, sink, &reading, (thread, activity));
+        let sample = self.sample_of(time_ns, sink, &reading, (thread, activity));
         if reading.stack.outcome == Outcome::Torn {
             sink.totals.torn += 1;
             return None;
@@ -351,7 +351,7 @@ impl WatchedProcess {
             let (thread, _) = self.thread(at, &reading.stack, false, sink);
             let Some(tid) = sink.threads().get(thread.0 as usize).map(|known| known.tid) else { continue };
             if blocked.contains(&tid) && reading.stack.outcome != Outcome::Torn {
-                waiting.push((tid, self.php_sample(now_ns, sink, reading, (thread, Activity::Blocked))));
+                waiting.push((tid, self.sample_of(now_ns, sink, reading, (thread, Activity::Blocked))));
             }
         }
         waiting
@@ -445,13 +445,13 @@ impl WatchedProcess {
         reading: &PhpReading,
         seen: (ThreadId, Activity),
     ) {
-        let sample = self.php_sample(time_ns, sink, reading, seen);
+        let sample = self.sample_of(time_ns, sink, reading, seen);
         let Sample { thread, state, request, .. } = sample;
         self.store(time_ns, options, sink, &reading.stack, thread, state, request);
     }
 
-    /// What a worker does, and in which request.
-    fn php_sample(
+    /// What a thread does, and in which request of its process.
+    fn sample_of(
         &mut self,
         time_ns: u64,
         sink: &mut Sink,
