@@ -6,7 +6,7 @@
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
-/* The pid namespace of the loader, whose numbers it knows processes by. */
+/* The pid namespace of the loader, whose numbers it knows processes by; 0 for the initial one, in which every task has a number. */
 const volatile __u64 namespace_device = 0, namespace_inode = 0;
 
 struct {
@@ -83,6 +83,18 @@ static __always_inline void count(enum slip_counter which)
 	if (counter) {
 		*counter += 1;
 	}
+}
+
+/* The numbers of the running thread and its process; false if the loader has none for them. */
+static __always_inline bool own_ids(struct bpf_pidns_info *ids)
+{
+	if (namespace_inode) {
+		return bpf_get_ns_current_pid_tgid(namespace_device, namespace_inode, ids, sizeof *ids) == 0;
+	}
+	__u64 both = bpf_get_current_pid_tgid();
+	ids->pid = both;
+	ids->tgid = both >> 32;
+	return true;
 }
 
 static __always_inline bool read_word(__u64 addr, __u64 *word)
@@ -199,15 +211,18 @@ static __always_inline void send_stack(struct scratch *scratch, const struct sli
 	}
 }
 
-static __always_inline void send_sample(struct scratch *scratch)
+static __always_inline void send_sample(struct scratch *scratch, const struct slip_target *target)
 {
 	__u64 bytes = scratch->sample.anchor_bytes;
+	/* Nothing tells this request from the next one yet: it is to be named at once. */
+	bool is_urgent = target->request && !scratch->sample.request;
 
 	barrier_var(bytes);
 	if (bytes > SLIP_ANCHOR_BYTES) {
 		return;
 	}
-	if (bpf_ringbuf_output(&events, &scratch->sample, sizeof scratch->sample + bytes, BPF_RB_NO_WAKEUP)) {
+	if (bpf_ringbuf_output(&events, &scratch->sample, sizeof scratch->sample + bytes,
+				is_urgent ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP)) {
 		count(SLIP_COUNT_LOST);
 	}
 }
@@ -217,6 +232,9 @@ static __always_inline bool walk(struct scratch *scratch, const struct slip_targ
 {
 	__u64 current = target->current, frame = 0;
 
+	if (target->request && !read_word(target->request, &scratch->sample.request)) {
+		scratch->sample.request = 0;
+	}
 	if (target->has_threads) {
 		__u64 state = thread_state(target, base);
 		if (!state) {
@@ -336,7 +354,7 @@ static __always_inline void begin_wait(struct task_struct *task, bool preempted)
 	if (sleeper) {
 		ids.pid = sleeper->key.tid;
 		ids.tgid = sleeper->pid;
-	} else if (!task->mm || bpf_get_ns_current_pid_tgid(namespace_device, namespace_inode, &ids, sizeof ids)) {
+	} else if (!task->mm || !own_ids(&ids)) {
 		/* Threads of the kernel have no memory of their own. */
 		return;
 	}
@@ -370,14 +388,11 @@ static __always_inline void begin_wait(struct task_struct *task, bool preempted)
 	};
 	if (!walk(scratch, target, task->thread.fsbase, regs->r14, regs->r15)) {
 		scratch->sample.flags |= SLIP_SAMPLE_FAILED;
-		send_sample(scratch);
+		send_sample(scratch, target);
 		return;
 	}
 	if (scratch->sample.flags & SLIP_SAMPLE_NO_STATE) {
 		return;
-	}
-	if (target->request && !read_word(target->request, &scratch->sample.request)) {
-		scratch->sample.request = 0;
 	}
 	sleeper->key = (struct slip_wait_key) {
 		.stack = scratch->sample.stack,
@@ -393,7 +408,7 @@ static __always_inline void begin_wait(struct task_struct *task, bool preempted)
 			scratch->sample.flags |= SLIP_SAMPLE_FAILED;
 		}
 		send_stack(scratch, target);
-		send_sample(scratch);
+		send_sample(scratch, target);
 		add_wait(&sleeper->key, &none);
 	}
 	sleeper->begin_ns = scratch->sample.time_ns;
@@ -448,7 +463,7 @@ int on_clock(struct bpf_perf_event_data *context)
 	struct bpf_pidns_info ids;
 	__u32 at = 0;
 
-	if (bpf_get_ns_current_pid_tgid(namespace_device, namespace_inode, &ids, sizeof ids)) {
+	if (!own_ids(&ids)) {
 		return 0;
 	}
 	const struct slip_target *target = bpf_map_lookup_elem(&targets, &ids.tgid);
@@ -478,7 +493,7 @@ int on_clock(struct bpf_perf_event_data *context)
 		scratch->sample.stack = 0;
 		scratch->sample.depth = 0;
 	}
-	send_sample(scratch);
+	send_sample(scratch, target);
 	return 0;
 }
 

@@ -132,8 +132,8 @@ struct slip_sample {
 	__u64 instruction;
 	__u32 depth;
 	__u32 anchor_bytes;
-	/* Of a wait. */
 	__u64 request;
+	/* Of a wait. */
 	__s32 call;
 	__u32 file;
 	/* The ranges, one after the other. */

@@ -36,7 +36,7 @@ def main():
         with tempfile.TemporaryDirectory() as folder:
             for round_number in range(options.rounds):
                 file = f"{folder}/{round_number}.slip"
-                command = [options.slip, "record", "--pid", str(target.pid), "--rate", str(RATE_HZ), "--output", file]
+                command = [options.slip, "record", "--pid", str(target.pid), "--sampler", "outside", "--rate", str(RATE_HZ), "--output", file]
                 recorder = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
                 while not os.path.exists(file) or os.path.getsize(file) == 0:
                     time.sleep(0.001)

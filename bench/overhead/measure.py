@@ -185,7 +185,7 @@ def main():
         load.slice()
 
     with tempfile.TemporaryDirectory() as folder:
-        command = [options.slip, "record", "--fpm", options.pool, "--rate", "99", "--quiet", "--output", f"{folder}/x.slip"]
+        command = [options.slip, "record", "--fpm", options.pool, "--sampler", "outside", "--rate", "99", "--quiet", "--output", f"{folder}/x.slip"]
         recorder = subprocess.Popen(command, stderr=subprocess.DEVNULL)
         time.sleep(2)  # attached, and every name of the usual stacks read once
         load.slice()

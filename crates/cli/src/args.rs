@@ -80,7 +80,7 @@ pub(crate) struct RecordOptions {
     #[arg(short, long, value_enum, default_value_t = ModeName::Wall)]
     pub(crate) mode: ModeName,
     /// Who takes the samples
-    #[arg(long, value_enum, default_value_t = SamplerName::Outside)]
+    #[arg(long, value_enum, default_value_t = SamplerName::Auto)]
     pub(crate) sampler: SamplerName,
     /// The file to write; by default slip-DATE-TIME.slip, in UTC
     #[arg(short, long, value_name = "FILE")]
@@ -157,6 +157,8 @@ pub(crate) enum ModeName {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SamplerName {
+    /// `kernel` where it is allowed, up to 2000 Hz; else `outside`, and why
+    Auto,
     /// We read the target's memory while it runs; a stack that moves meanwhile is dropped
     Outside,
     /// The kernel copies the stacks of threads that run or go to wait, which stand still, and times each wait

@@ -37,7 +37,9 @@ struct Line {
 /// Checks the machine, and the target if one is named.
 pub(crate) fn run(options: &CheckOptions) -> Result<(), Failure> {
     let mut text = format!("{}\n\n", host());
-    let lines = machine();
+    let mut lines = machine();
+    let (line, kernel) = kernel();
+    lines.push(line);
     for line in &lines {
         text +=
             &format!("{} {:<28} {}\n", if line.works { "ok     " } else { "missing" }, line.what, line.state);
@@ -45,22 +47,27 @@ pub(crate) fn run(options: &CheckOptions) -> Result<(), Failure> {
             text += &format!("        fix: {fix}\n");
         }
     }
-    text += "\nsampler: outside (reads memory with process_vm_readv; nothing is stopped or written)\n";
-    text += "cannot see:\n";
-    for limit in OutsideSampler::new(OutsideOptions::default()).cannot_see() {
+    let (mut sampler, what): (Box<dyn Sampler>, _) = match kernel {
+        Some(kernel) => (Box::new(kernel), "the kernel copies stacks where threads run or go to wait"),
+        None => {
+            let outside = OutsideSampler::new(OutsideOptions::default());
+            (Box::new(outside), "reads memory with process_vm_readv")
+        }
+    };
+    text += &format!("\nsampler: {} ({what}; nothing is stopped or written)\ncannot see:\n", sampler.name());
+    for limit in sampler.cannot_see() {
         text += &format!("  - {limit}\n");
     }
     text += &format!("\nreads: {}\n", slip_record::supported());
     let named = !options.target.pid.is_empty() || options.target.fpm.is_some();
-    let result = if named { check_target(options, &mut text) } else { Ok(()) };
+    let result = if named { check_target(options, sampler.as_mut(), &mut text) } else { Ok(()) };
     crate::print(text.as_bytes())?;
     result
 }
 
-fn check_target(options: &CheckOptions, text: &mut String) -> Result<(), Failure> {
+fn check_target(options: &CheckOptions, sampler: &mut dyn Sampler, text: &mut String) -> Result<(), Failure> {
     let (target, name) = target_of(&options.target, None)?;
     let mut targets = TargetSet::find(target)?;
-    let mut sampler = OutsideSampler::new(OutsideOptions::default());
     let mut sink = Sink::new();
     let mut first_issue: Option<(u32, TargetIssue)> = None;
     *text += &format!("\ntarget {name}:\n");
@@ -127,25 +134,27 @@ fn machine() -> Vec<Line> {
         state: if syscall { "/proc/PID/syscall".to_owned() } else { "/proc/PID/stat (slower)".to_owned() },
         fix: None,
     });
-    lines.push(kernel());
     lines
 }
 
-/// Whether stacks can be copied in the kernel.
-fn kernel() -> Line {
+/// Whether stacks can be copied in the kernel, and the sampler if they can of waits as well.
+fn kernel() -> (Line, Option<KernelSampler>) {
     // Its clocks go off once a second: nothing is watched, so all that this takes is loading the program.
     let start = |mode| {
         let options = OutsideOptions { mode, ..OutsideOptions::default() };
-        KernelSampler::start(options, 1_000_000_000).map(drop)
+        KernelSampler::start(options, 1_000_000_000)
     };
-    let started = start(Mode::Cpu).map(|()| start(Mode::Offcpu));
-    let (works, state, fix) = match started {
-        Ok(Ok(())) => (true, "eBPF: record --sampler kernel".to_owned(), None),
-        Ok(Err(_)) => {
-            let state = "eBPF: record --sampler kernel --mode cpu; its waits need Linux 5.15".to_owned();
+    let mut sampler = None;
+    let (works, state, fix) = match (start(Mode::Wall), start(Mode::Cpu)) {
+        (Ok(started), _) => {
+            sampler = Some(started);
+            (true, "eBPF: each wait, and up to 2000 Hz what runs".to_owned(), None)
+        }
+        (Err(_), Ok(_)) => {
+            let state = "eBPF: only record --mode cpu; its waits need Linux 5.15".to_owned();
             (true, state, None)
         }
-        Err(error) => {
+        (_, Err(error)) => {
             let fix = match error {
                 ProbeError::Denied(_) => {
                     Some(format!("sudo setcap cap_bpf,cap_perfmon,cap_sys_ptrace+ep {SLIP}"))
@@ -156,7 +165,7 @@ fn kernel() -> Line {
             (false, error.to_string().lines().next().unwrap_or_default().to_owned(), fix)
         }
     };
-    Line { works, what: "stacks copied in the kernel", state, fix }
+    (Line { works, what: "stacks copied in the kernel", state, fix }, sampler)
 }
 
 /// Whose processes may be read, with this capability and this `kernel.yama.ptrace_scope` (empty: a kernel without Yama).

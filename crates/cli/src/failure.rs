@@ -110,6 +110,10 @@ pub(crate) fn of_issue(pid: u32, issue: &TargetIssue) -> Failure {
                 .hint("if the interpreter is one of its children, add `--children`")
         }
         TargetIssue::Unsupported { reason } => Failure::new(UNSUPPORTED, format!("process {pid}: {reason}")),
+        TargetIssue::NeedsOutside { reason } => {
+            Failure::new(UNSUPPORTED, format!("the kernel cannot sample process {pid}: {reason}"))
+                .hint("`--sampler outside` may")
+        }
         TargetIssue::NotReady => {
             Failure::new(UNSUPPORTED, format!("the interpreter of process {pid} has not started yet"))
                 .hint("try again in a moment")

@@ -81,16 +81,16 @@ pub(crate) fn run(options: &RecordOptions) -> Result<(), Failure> {
     listen(&stop)?;
     let mode = Mode::from(options.mode);
     let interval_ns = 1_000_000_000 / u64::from(options.rate);
-    let mut sampler = sampler(options, interval_ns)?;
-    let sampler = sampler.as_mut();
+    let mut chosen = choose(options, interval_ns)?;
+    let mut outside = OutsideSampler::new(look_of(options));
     let mut info = RecordingInfo {
         tool: format!("slip {}", env!("CARGO_PKG_VERSION")),
         started_unix_ns: unix_ns(),
         interval_ns,
         mode,
         target: String::new(),
-        sampler: sampler.name().to_owned(),
-        cannot_see: sampler.cannot_see(),
+        sampler: chosen.sampler.name().to_owned(),
+        cannot_see: cannot_see(chosen.sampler.as_ref(), chosen.why_outside.as_ref()),
         host: crate::check::host(),
     };
     let session_options = SessionOptions {
@@ -113,22 +113,41 @@ pub(crate) fn run(options: &RecordOptions) -> Result<(), Failure> {
             }
         };
         let (target, _) = target_of(&options.target, launched.as_ref().map(Launched::pid))?;
-        session = Session::new(session_options, TargetSet::find(target)?, sampler);
+        session = Session::new(session_options, TargetSet::find(target)?, chosen.sampler.as_mut());
         session.prepare()?;
     } else {
         launched = None;
         let (target, text) = target_of(&options.target, None)?;
-        session = Session::new(session_options, TargetSet::find(target)?, sampler);
+        info.target = text;
+        session =
+            Session::new(session_options.clone(), TargetSet::find(target.clone())?, chosen.sampler.as_mut());
         // A target that cannot be sampled must not cost the file that is to be overwritten.
-        session.prepare()?;
+        match session.prepare() {
+            Err(SessionError::Issue { issue: TargetIssue::NeedsOutside { reason }, .. })
+                if options.sampler == SamplerName::Auto =>
+            {
+                let why = WhyOutside { reason, remedy: None };
+                info.sampler = outside.name().to_owned();
+                info.cannot_see = cannot_see(&outside, Some(&why));
+                chosen.why_outside = Some(why);
+                session = Session::new(session_options, TargetSet::find(target)?, &mut outside);
+                session.prepare()?;
+            }
+            other => other?,
+        }
         let is_php = |known: &Process| known.language == Language::Php;
         let processes = session.sink().processes();
         if mode == Mode::Gil && !processes.is_empty() && processes.iter().all(is_php) {
             return Err(Failure::new(failure::USAGE, "PHP has no global interpreter lock")
                 .hint("`--mode cpu` counts the moments in which a worker runs"));
         }
-        info.target = text;
         writer = create(&info)?;
+    }
+    if let Some(why) = &chosen.why_outside {
+        eprintln!("note: {}", why.sentence());
+        if let Some(remedy) = &why.remedy {
+            eprintln!("hint: {remedy}");
+        }
     }
 
     let bar = progress_bar(duration_ns);
@@ -170,29 +189,79 @@ pub(crate) fn run(options: &RecordOptions) -> Result<(), Failure> {
     }
 }
 
-/// The sampler that was asked for.
-fn sampler(options: &RecordOptions, interval_ns: u64) -> Result<Box<dyn Sampler>, Failure> {
-    let mode = Mode::from(options.mode);
-    let how = OutsideOptions { mode, keep_query: options.keep_query, pause: options.pause };
-    if options.sampler == SamplerName::Outside {
-        return Ok(Box::new(OutsideSampler::new(how)));
+/// Highest rate at which the kernel samples unless it is asked to by name: each sample is paid by the target, with 6 us and
+/// more, while the one that reads from outside has a CPU of its own.
+const MAX_KERNEL_HZ: u32 = 2_000;
+
+/// A sampler, and why it is not the better one.
+struct Chosen {
+    sampler: Box<dyn Sampler>,
+    why_outside: Option<WhyOutside>,
+}
+
+/// What is in the header of a recording.
+fn cannot_see(sampler: &dyn Sampler, why_outside: Option<&WhyOutside>) -> Vec<String> {
+    why_outside.map(WhyOutside::sentence).into_iter().chain(sampler.cannot_see()).collect()
+}
+
+/// What keeps the kernel from sampling, and what helps.
+struct WhyOutside {
+    reason: String,
+    remedy: Option<&'static str>,
+}
+
+impl WhyOutside {
+    fn sentence(&self) -> String {
+        format!("the stacks are read from outside, not by the kernel: {}", self.reason)
     }
-    if mode == Mode::Gil || options.pause {
+}
+
+fn look_of(options: &RecordOptions) -> OutsideOptions {
+    OutsideOptions { mode: Mode::from(options.mode), keep_query: options.keep_query, pause: options.pause }
+}
+
+/// The sampler that was asked for, or the best that can be had.
+fn choose(options: &RecordOptions, interval_ns: u64) -> Result<Chosen, Failure> {
+    let how = look_of(options);
+    let outside = |why_outside| Ok(Chosen { sampler: Box::new(OutsideSampler::new(how)), why_outside });
+    let is_by_name = options.sampler == SamplerName::Kernel;
+    if options.sampler == SamplerName::Outside {
+        return outside(None);
+    }
+    if how.mode == Mode::Gil || how.pause {
+        if !is_by_name {
+            return outside(None);
+        }
         return Err(Failure::new(
             failure::USAGE,
             "the kernel does not see who holds the global interpreter lock, and stops nobody",
         )
         .hint("`--mode gil` and `--pause` go with `--sampler outside`"));
     }
+    if options.rate > MAX_KERNEL_HZ && !is_by_name {
+        return outside(None);
+    }
     match KernelSampler::start(how, interval_ns) {
-        Ok(sampler) => Ok(Box::new(sampler)),
-        Err(error) => {
+        Ok(sampler) => Ok(Chosen { sampler: Box::new(sampler), why_outside: None }),
+        Err(error) if is_by_name => {
             let status = match error {
                 ProbeError::Denied(_) => failure::PERMISSION,
                 _ => failure::UNSUPPORTED,
             };
             Err(Failure::new(status, error.to_string())
                 .hint("as root it may be allowed; `--sampler outside` needs nothing of the kernel"))
+        }
+        Err(error) => {
+            let remedy = match error {
+                ProbeError::Denied(_) => {
+                    "as root, or with CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE, the kernel copies the stacks"
+                }
+                ProbeError::NoTypes => "a kernel built with CONFIG_DEBUG_INFO_BTF can",
+                _ => "`slip check` says what this kernel can do",
+            };
+            // What the kernel's verifier says is long.
+            let reason = error.to_string().lines().next().unwrap_or_default().to_owned();
+            outside(Some(WhyOutside { reason, remedy: Some(remedy) }))
         }
     }
 }

@@ -7,6 +7,6 @@ mod probe;
 mod wait;
 mod wire;
 
-pub use probe::{Counters, Probe, ProbeError, ProbeOptions};
+pub use probe::{Counters, Probe, ProbeError, ProbeOptions, names_threads};
 pub use wait::{Sleeper, WaitKey, Waited};
 pub use wire::{CopiedStack, Event, Look};

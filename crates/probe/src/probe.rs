@@ -38,6 +38,9 @@ const BATCH: u32 = 1_024;
 /// Longest time that a program in the kernel may still run after it has been detached: they take microseconds.
 const LAST_RUN: Duration = Duration::from_millis(1);
 
+/// `PROC_PID_INIT_INO` of `include/linux/proc_ns.h`: the pid namespace in which every process has a number.
+const INITIAL_NAMESPACE: u64 = 0xEFFF_FFFC;
+
 /// What is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProbeOptions {
@@ -71,6 +74,9 @@ pub enum ProbeError {
     /// The process cannot be walked by the program.
     #[error("this interpreter's structures do not fit the program in the kernel")]
     Plan,
+    /// We are in a container ourselves, and the process is in another one.
+    #[error("the process is in another pid namespace, and we are not in the initial one")]
+    Namespace,
     /// A system call that should not fail.
     #[error("{0}")]
     Other(String),
@@ -204,8 +210,13 @@ impl Probe {
     ///
     /// # Errors
     ///
-    /// [`ProbeError::Plan`] if the plan asks for more than the program can do; [`ProbeError::Other`] for too many processes.
+    /// [`ProbeError::Plan`] if the plan asks for more than the program can do; [`ProbeError::Namespace`] if the program
+    /// cannot tell which process it is; [`ProbeError::Other`] for too many processes.
     pub fn watch(&self, pid: u32, id: u32, plan: &StackPlan) -> Result<(), ProbeError> {
+        let own = pid_namespace("self");
+        if own.1 != INITIAL_NAMESPACE && pid_namespace(&pid.to_string()) != own {
+            return Err(ProbeError::Namespace);
+        }
         let target = wire::target(plan, id).ok_or(ProbeError::Plan)?;
         self.targets.update(&pid.to_le_bytes(), &target, MapFlags::ANY).map_err(|error| other(&error))
     }
@@ -224,7 +235,7 @@ impl Probe {
         }
     }
 
-    /// Waits for a new stack, at most for so long: whether there is one.
+    /// Waits for what is to be named at once, at most for so long: whether it has come.
     ///
     /// # Errors
     ///
@@ -261,13 +272,20 @@ impl Probe {
         Counters { events: sum(0), lost: sum(1), forgotten: sum(2), waits_lost: sum(3) }
     }
 
-    /// Says that the thread of this key, of process `pid`, has waited since `since_ns` (`CLOCK_MONOTONIC`), unless the kernel has seen it leave a CPU itself. False if that cannot be said: before Linux 6.9 it can of the
+    /// Says that the thread of this key, of process `pid`, has waited since `since_ns` (`CLOCK_MONOTONIC`), unless the kernel
+    /// has seen it leave a CPU itself, as a thread of this target. False if that cannot be said: before Linux 6.9 it can of the
     /// first thread of a process alone.
     pub fn note_sleeper(&self, key: WaitKey, pid: u32, since_ns: u64) -> bool {
         let Some(waits) = &self.waits else { return false };
         let Some(thread) = pidfd(key.tid) else { return false };
+        let number = thread.as_raw_fd().to_le_bytes();
+        let known = waits.sleepers.lookup(&number, MapFlags::ANY).ok().flatten();
+        if known.and_then(|bytes| Sleeper::parse(&bytes)).is_some_and(|known| known.key.id == key.id) {
+            return false;
+        }
+        // Another target's: the process has become another program since, by `exec`.
         let sleeper = Sleeper { key, pid, begin_ns: since_ns, ready_ns: 0 };
-        waits.sleepers.update(&thread.as_raw_fd().to_le_bytes(), &sleeper.bytes(), MapFlags::NO_EXIST).is_ok()
+        waits.sleepers.update(&number, &sleeper.bytes(), MapFlags::ANY).is_ok()
     }
 
     /// Threads of targets that have no CPU now.
@@ -316,16 +334,18 @@ impl Probe {
 
 /// Fills in what the programs are told, and leaves out those that are not wanted.
 fn configure(open: &mut OpenObject, options: ProbeOptions) -> Result<(), ProbeError> {
-    let namespace =
-        fs::metadata("/proc/self/ns/pid").map_err(|error| ProbeError::Other(error.to_string()))?;
+    let (device, inode) = match pid_namespace("self") {
+        (_, INITIAL_NAMESPACE) => (0, 0),
+        other => other,
+    };
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         if name.ends_with(".rodata")
             && let Some(values) = map.initial_value_mut()
             && let Some(places) = values.get_mut(..16)
         {
-            places[..8].copy_from_slice(&namespace.dev().to_le_bytes());
-            places[8..].copy_from_slice(&namespace.ino().to_le_bytes());
+            places[..8].copy_from_slice(&device.to_le_bytes());
+            places[8..].copy_from_slice(&inode.to_le_bytes());
         }
         if !options.waits && WAIT_MAPS.contains(&&*name) {
             map.set_autocreate(false).map_err(|error| other(&error))?;
@@ -340,6 +360,11 @@ fn configure(open: &mut OpenObject, options: ProbeOptions) -> Result<(), ProbeEr
     Ok(())
 }
 
+/// Device and inode of the pid namespace of a process; (0, 0) if it has ended.
+fn pid_namespace(pid: &str) -> (u64, u64) {
+    fs::metadata(format!("/proc/{pid}/ns/pid")).map_or((0, 0), |found| (found.dev(), found.ino()))
+}
+
 fn find_program<'a>(object: &'a Object, name: &str) -> Result<ProgramMut<'a>, ProbeError> {
     let found = object.progs_mut().find(|program| program.name() == name);
     found.ok_or_else(|| ProbeError::Load(format!("it lacks the program {name}")))
@@ -351,18 +376,22 @@ fn take_all(map: &MapHandle) -> Result<Vec<(WaitKey, Waited)>, ProbeError> {
     Ok(taken.filter_map(|(key, value)| Some((WaitKey::parse(&key)?, Waited::parse(&value)?))).collect())
 }
 
+/// Of `include/uapi/linux/pidfd.h`; kernels before 6.9 do not have it.
+const PIDFD_THREAD: libc::c_uint = libc::O_EXCL as libc::c_uint;
+
+/// Whether the kernel has a name for each thread, not just for the first of a process: [`Probe::note_sleeper`] needs it.
+pub fn names_threads() -> bool {
+    open_pidfd(std::process::id(), PIDFD_THREAD).is_some()
+}
+
 /// A descriptor of a thread.
 fn pidfd(tid: u32) -> Option<OwnedFd> {
-    /// Of `include/uapi/linux/pidfd.h`; kernels before 6.9 do not have it.
-    const PIDFD_THREAD: libc::c_uint = libc::O_EXCL as libc::c_uint;
-    let open = |flags: libc::c_uint| {
-        // SAFETY: the call takes numbers and returns a descriptor or -1.
-        unsafe { libc::syscall(libc::SYS_pidfd_open, tid as libc::pid_t, flags) }
-    };
-    let number = match open(PIDFD_THREAD) {
-        -1 => open(0),
-        number => number,
-    };
+    open_pidfd(tid, PIDFD_THREAD).or_else(|| open_pidfd(tid, 0))
+}
+
+fn open_pidfd(tid: u32, flags: libc::c_uint) -> Option<OwnedFd> {
+    // SAFETY: the call takes numbers and returns a descriptor or -1.
+    let number = unsafe { libc::syscall(libc::SYS_pidfd_open, tid as libc::pid_t, flags) };
     // SAFETY: a descriptor that was just opened, and that nobody else knows.
     (number >= 0).then(|| unsafe { OwnedFd::from_raw_fd(number as i32) })
 }

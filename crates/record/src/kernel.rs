@@ -20,7 +20,11 @@ const MAX_STACKS: usize = 32_768;
 /// counter.
 const TAKE_INTERVAL_NS: u64 = 250_000_000;
 
-/// Between two looks at new stacks there is at least so much time: a program may have new ones all the time.
+/// Samples are fetched this often. New stacks come at once; the rest can wait until much of the ring is in use, but what is
+/// known of a request only from its memory is gone when it ends.
+const FETCH_INTERVAL_NS: u64 = 10_000_000;
+
+/// Between two looks at what is to be named at once there is at least so much time: a program may have new stacks all the time.
 const LEAST_REST_NS: u64 = 1_000_000;
 
 /// Samples threads that run by a clock of each CPU, and counts the waits of those that do not, as the mode asks.
@@ -42,6 +46,8 @@ pub struct KernelSampler {
     turn: u64,
     /// Begin of the recording, by `CLOCK_MONOTONIC`; 0 before.
     start_ns: u64,
+    /// Waits that were under way before the begin, and since when they are noted, by the same clock.
+    early: Vec<(WaitKey, u64)>,
 }
 
 /// Where a thread waits.
@@ -50,15 +56,35 @@ struct Place {
     sample: Sample,
     /// When it was last seen to wait here.
     turn: u64,
-    /// For a wait that was under way before: since when it is counted, by `CLOCK_MONOTONIC`.
-    counted_from_ns: Option<u64>,
+    /// What has been stored of a wait that was under way then, and comes again when it is told that it has ended.
+    ahead: Waited,
 }
 
 impl Place {
-    /// What of these waits belongs to a recording that began at `start_ns`.
-    fn within(&self, waited: Waited, start_ns: u64) -> Waited {
-        let before_ns = self.counted_from_ns.map_or(0, |from_ns| start_ns.saturating_sub(from_ns));
-        Waited { blocked_ns: waited.blocked_ns.saturating_sub(before_ns), ..waited }
+    fn new(sample: Sample, turn: u64) -> Self {
+        Self { sample, turn, ahead: Waited::default() }
+    }
+
+    /// What is to be stored of waits that have ended.
+    fn ended(&mut self, waited: Waited) -> Waited {
+        let (count, blocked_ns) =
+            (self.ahead.count.min(waited.count), self.ahead.blocked_ns.min(waited.blocked_ns));
+        self.ahead.count -= count;
+        self.ahead.blocked_ns -= blocked_ns;
+        Waited { count: waited.count - count, blocked_ns: waited.blocked_ns - blocked_ns, ..waited }
+    }
+
+    /// What is to be stored of a wait that has lasted `blocked_ns` and is under way. If the end of the one before has not
+    /// been told yet, less than that: the rest comes then.
+    fn under_way(&mut self, blocked_ns: u64) -> Waited {
+        let known = self.ahead;
+        self.ahead.count = 1;
+        self.ahead.blocked_ns = known.blocked_ns.max(blocked_ns);
+        Waited {
+            count: 1 - known.count.min(1),
+            blocked_ns: self.ahead.blocked_ns - known.blocked_ns,
+            ready_ns: 0,
+        }
     }
 }
 
@@ -98,6 +124,7 @@ impl KernelSampler {
             gone: Vec::new(),
             turn: 0,
             start_ns: 0,
+            early: Vec::new(),
         })
     }
 
@@ -112,6 +139,12 @@ impl KernelSampler {
     fn begin_look(&mut self, now_ns: u64, sink: &mut Sink) {
         if self.start_ns == 0 {
             self.start_ns = monotonic_ns().saturating_sub(now_ns);
+            for (key, since_ns) in std::mem::take(&mut self.early) {
+                if let Some(place) = self.waits.get_mut(&key) {
+                    // What was before does not belong to the recording.
+                    place.ahead.blocked_ns = self.start_ns.saturating_sub(since_ns);
+                }
+            }
         }
         for target in &mut self.processes {
             target.has_begun = false;
@@ -154,7 +187,7 @@ impl KernelSampler {
             // Where there is none, its event was lost or said nothing certain; that has been counted.
             if let Some(place) = self.waits.get_mut(key) {
                 place.turn = self.turn;
-                let waited = place.within(*waited, self.start_ns);
+                let waited = place.ended(*waited);
                 push_waits(sink, place.sample, key, waited, now_ns);
             }
         }
@@ -163,6 +196,19 @@ impl KernelSampler {
             self.waits.retain(|key, _| key.id != id);
         }
         self.waits.retain(|key, place| place.turn + 2 >= turn || !active.contains(&(key.id, key.tid)));
+    }
+
+    /// Stores the time of waits that are under way, as far as it has not been stored.
+    fn store_under_way(&mut self, now_ns: u64, sink: &mut Sink) {
+        let monotonic_ns = monotonic_ns();
+        for sleeper in self.probe.sleepers().unwrap_or_default() {
+            if let Some(place) = self.waits.get_mut(&sleeper.key) {
+                place.turn = self.turn;
+                let until_ns = if sleeper.ready_ns == 0 { monotonic_ns } else { sleeper.ready_ns };
+                let waited = place.under_way(until_ns.saturating_sub(sleeper.begin_ns));
+                push_waits(sink, place.sample, &sleeper.key, waited, now_ns);
+            }
+        }
     }
 
     /// Has waits counted that are under way already, as if they began now.
@@ -175,7 +221,10 @@ impl KernelSampler {
             if let Some(key) = WaitKey::of_waiting(pid, tid, target.id)
                 && self.probe.note_sleeper(key, pid, since_ns)
             {
-                self.waits.insert(key, Place { sample, turn: self.turn, counted_from_ns: Some(since_ns) });
+                self.waits.insert(key, Place::new(sample, self.turn));
+                if self.start_ns == 0 {
+                    self.early.push((key, since_ns));
+                }
             }
         }
     }
@@ -214,7 +263,9 @@ impl KernelSampler {
                     // Waits of the next request may be added to these.
                     sample.request = RequestId(0);
                 }
-                self.waits.insert(key, Place { sample, turn: self.turn, counted_from_ns: None });
+                // What the kernel tells anew, it has not counted yet: the place that was known may be ahead.
+                let ahead = self.waits.get(&key).map_or(Waited::default(), |known| known.ahead);
+                self.waits.insert(key, Place { ahead, ..Place::new(sample, self.turn) });
             }
             (Some(sample), None) => sink.push(sample),
             (None, _) => {}
@@ -225,15 +276,17 @@ impl KernelSampler {
 /// Stores waits of one kind: for what they were for, and then for a CPU.
 fn push_waits(sink: &mut Sink, at: Sample, key: &WaitKey, waited: Waited, now_ns: u64) {
     let count = u32::try_from(waited.count).unwrap_or(u32::MAX);
-    let mut push = |reason: WaitReason, total_ns: u64| {
-        if total_ns > 0 {
+    let reason = key.reason();
+    let mut push = |reason: WaitReason, total_ns: u64, is_any: bool| {
+        if is_any || total_ns > 0 {
             let Sample { thread, stack, state, request, .. } = at;
             let state = if reason == WaitReason::Cpu { state.with(State::ON_CPU) } else { state };
             sink.push_wait(Wait { time_ns: now_ns, thread, stack, state, request, reason, count, total_ns });
         }
     };
-    push(key.reason(), waited.blocked_ns);
-    push(WaitReason::Cpu, waited.ready_ns);
+    // All of its time may have been stored while it was under way.
+    push(reason, waited.blocked_ns, count > 0 && reason != WaitReason::Cpu);
+    push(WaitReason::Cpu, waited.ready_ns, false);
 }
 
 impl Sampler for KernelSampler {
@@ -242,30 +295,31 @@ impl Sampler for KernelSampler {
     }
 
     fn cannot_see(&self) -> Vec<String> {
-        let unseen = match self.options.mode {
-            Mode::Cpu => "threads that wait are not seen",
-            Mode::Offcpu => "threads that run are not seen",
-            _ => {
-                "threads other than the first of a process are not seen before their first wait begins, before Linux 6.9"
-            }
+        let mode = match self.options.mode {
+            Mode::Cpu => Some("threads that wait are not seen"),
+            Mode::Offcpu => Some("threads that run are not seen"),
+            _ => None,
         };
-        vec![
-            unseen.to_owned(),
+        // All but the first of a process: the kernel has no name for them.
+        let early = (self.options.mode != Mode::Cpu && !slip_probe::names_threads())
+            .then_some("a wait that was under way when the recording began is not seen, before Linux 6.9");
+        let always = [
             "without opcache, PHP functions whose request ends before their names are read, some milliseconds later, are \
-             dropped and counted as torn"
-                .to_owned(),
-            "stacks of more than 128 frames lack their outer end, and say so".to_owned(),
-            "C functions below Python code, and native and kernel frames, are not shown".to_owned(),
-        ]
+             dropped and counted as torn",
+            "stacks of more than 128 frames lack their outer end, and say so",
+            "C functions below Python code, and native and kernel frames, are not shown",
+        ];
+        mode.into_iter().chain(early).chain(always).map(str::to_owned).collect()
     }
 
     fn add(&mut self, pid: u32, now_ns: u64, sink: &mut Sink) -> Result<(), TargetIssue> {
         let mut process = WatchedProcess::attach(pid, now_ns, sink, &mut self.code)?;
-        let cannot = |reason: String| TargetIssue::Unsupported { reason };
         process.leave_activity();
-        let plan = process.plan().ok_or(TargetIssue::NotReady)?;
+        let reason = "its threads do not say where their state is".to_owned();
+        let plan = process.plan().ok_or(TargetIssue::NeedsOutside { reason })?;
         self.last_id += 1;
-        self.probe.watch(pid, self.last_id, &plan).map_err(|error| cannot(error.to_string()))?;
+        let refuses = |error: ProbeError| TargetIssue::NeedsOutside { reason: error.to_string() };
+        self.probe.watch(pid, self.last_id, &plan).map_err(refuses)?;
         let stacks = HashMap::new();
         self.processes.push(Target {
             id: self.last_id,
@@ -293,6 +347,10 @@ impl Sampler for KernelSampler {
 
     fn pids(&self) -> Vec<u32> {
         self.processes.iter().map(|target| target.process.pid()).collect()
+    }
+
+    fn fetch_interval_ns(&self) -> Option<u64> {
+        Some(FETCH_INTERVAL_NS)
     }
 
     fn sample(&mut self, now_ns: u64, sink: &mut Sink) -> Vec<u32> {
@@ -327,7 +385,7 @@ impl Sampler for KernelSampler {
             let now_ns = monotonic_ns();
             let Some(left_ns) = until_ns.checked_sub(now_ns).filter(|left| *left > 0) else { return true };
             match self.probe.wait(Duration::from_nanos(left_ns)) {
-                // A new stack is named now: its functions may be gone in a moment.
+                // Functions, and requests that nothing tells from the next one, may be gone in a moment.
                 Ok(true) => {
                     self.begin_look(monotonic_ns().saturating_sub(start_ns), sink);
                     if !sleep_until((now_ns + LEAST_REST_NS).min(until_ns)) {
@@ -340,6 +398,10 @@ impl Sampler for KernelSampler {
         }
     }
 
+    fn before_flush(&mut self, now_ns: u64, sink: &mut Sink) {
+        self.store_under_way(now_ns, sink);
+    }
+
     fn finish(&mut self, now_ns: u64, sink: &mut Sink) {
         let taken = self.probe.stop().unwrap_or_default();
         let monotonic_ns = monotonic_ns();
@@ -347,14 +409,12 @@ impl Sampler for KernelSampler {
         self.store_waits(&taken, now_ns, sink);
         // Waits that are under way count as far as they have got.
         for sleeper in self.probe.sleepers().unwrap_or_default() {
-            if let Some(place) = self.waits.get(&sleeper.key) {
+            if let Some(place) = self.waits.get_mut(&sleeper.key) {
                 let ready_ns = if sleeper.ready_ns == 0 { monotonic_ns } else { sleeper.ready_ns };
                 let waited = Waited {
-                    count: 1,
-                    blocked_ns: ready_ns.saturating_sub(sleeper.begin_ns),
                     ready_ns: monotonic_ns.saturating_sub(ready_ns),
+                    ..place.under_way(ready_ns.saturating_sub(sleeper.begin_ns))
                 };
-                let waited = place.within(waited, self.start_ns);
                 push_waits(sink, place.sample, &sleeper.key, waited, now_ns);
             }
         }
@@ -362,5 +422,38 @@ impl Sampler for KernelSampler {
         for target in &mut self.processes {
             target.process.finish(sink, &mut self.code);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn waited(count: u64, blocked_ns: u64) -> Waited {
+        Waited { count, blocked_ns, ready_ns: 0 }
+    }
+
+    #[test]
+    fn a_wait_that_was_stored_while_it_was_under_way_is_not_stored_again() {
+        let mut place = Place::new(Sample::default(), 0);
+        assert_eq!(place.under_way(30), waited(1, 30));
+        assert_eq!(place.under_way(50), waited(0, 20));
+        assert_eq!(place.ended(waited(1, 70)), waited(0, 20));
+        assert_eq!(place.ended(waited(2, 10)), waited(2, 10));
+    }
+
+    #[test]
+    fn waits_whose_end_is_told_late_are_stored_once() {
+        let mut place = Place::new(Sample::default(), 0);
+        // One of 30, and then, before its end is told, one of 5 and one of 40.
+        let seen = [
+            place.under_way(30),
+            place.under_way(5),
+            place.ended(waited(2, 35)),
+            place.under_way(10),
+            place.ended(waited(1, 40)),
+        ];
+        let sum = seen.iter().fold((0, 0), |sum, waited| (sum.0 + waited.count, sum.1 + waited.blocked_ns));
+        assert_eq!(sum, (3, 75));
     }
 }

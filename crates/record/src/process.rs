@@ -24,6 +24,9 @@ const REOPEN_AFTER_FAILURES: u32 = 10;
 /// So often a process is asked whether it still runs the same program: a system call that most samples need not pay.
 const SAME_PROGRAM_INTERVAL_NS: u64 = 250_000_000;
 
+/// Most looks at threads that wait already when a process is added.
+const MAX_LOOKS: u32 = 8;
+
 /// What is left of a process after a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sampled {
@@ -326,28 +329,19 @@ impl WatchedProcess {
         code: &mut CodeCache,
     ) -> Vec<(u32, Sample)> {
         let mut readings = Vec::new();
-        let read = match &mut self.reader {
-            Reader::Python(interpreter) => {
-                let mut stacks = Vec::new();
-                let read = interpreter.sample(&self.memory, &mut sink.interner, &mut stacks).is_ok();
-                let plain = |stack| PhpReading { stack, phase: Phase::Code, request: None };
-                readings.extend(stacks.into_iter().map(plain));
-                read
+        for _ in 0..MAX_LOOKS {
+            readings = self.read_all(options, sink, code);
+            // Some names are believed only when they are read again.
+            if readings.iter().all(|reading| reading.stack.outcome != Outcome::Torn) {
+                break;
             }
-            Reader::Php(engine) => {
-                let php_options = slip_zend::SampleOptions { keep_query: options.keep_query };
-                let mut reading = PhpReading::default();
-                let read = engine.sample(&self.memory, &mut sink.interner, code, &php_options, &mut reading);
-                readings.push(reading);
-                read.is_ok()
-            }
-        };
+        }
         let blocked: Vec<u32> = activities(self.pid())
             .into_iter()
             .filter_map(|(tid, activity)| (activity == Activity::Blocked).then_some(tid))
             .collect();
         let mut waiting = Vec::new();
-        for (at, reading) in readings.iter().enumerate().filter(|_| read) {
+        for (at, reading) in readings.iter().enumerate() {
             let (thread, _) = self.thread(at, &reading.stack, false, sink);
             let Some(tid) = sink.threads().get(thread.0 as usize).map(|known| known.tid) else { continue };
             if blocked.contains(&tid) && reading.stack.outcome != Outcome::Torn {
@@ -355,6 +349,24 @@ impl WatchedProcess {
             }
         }
         waiting
+    }
+
+    /// Reads all threads from outside; none if they cannot be read.
+    fn read_all(&mut self, options: Options, sink: &mut Sink, code: &mut CodeCache) -> Vec<PhpReading> {
+        match &mut self.reader {
+            Reader::Python(interpreter) => {
+                let mut stacks = Vec::new();
+                let read = interpreter.sample(&self.memory, &mut sink.interner, &mut stacks);
+                let plain = |stack| PhpReading { stack, phase: Phase::Code, request: None };
+                if read.is_ok() { stacks.into_iter().map(plain).collect() } else { Vec::new() }
+            }
+            Reader::Php(engine) => {
+                let php_options = slip_zend::SampleOptions { keep_query: options.keep_query };
+                let mut reading = PhpReading::default();
+                let read = engine.sample(&self.memory, &mut sink.interner, code, &php_options, &mut reading);
+                if read.is_ok() { vec![reading] } else { Vec::new() }
+            }
+        }
     }
 
     /// Whether no thread has run since the last sample: then nothing needs to be read, as nothing has changed.

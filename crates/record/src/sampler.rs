@@ -25,6 +25,11 @@ pub enum TargetIssue {
         /// One sentence.
         reason: String,
     },
+    /// This sampler cannot, but the one that reads from outside may.
+    NeedsOutside {
+        /// One sentence.
+        reason: String,
+    },
     /// Its interpreter has not started yet.
     NotReady,
 }
@@ -55,6 +60,12 @@ pub trait Sampler {
         self.pids().is_empty()
     }
 
+    /// How often [`Sampler::sample`] is to be called if it does not take the samples itself, but fetches those that somebody
+    /// else took.
+    fn fetch_interval_ns(&self) -> Option<u64> {
+        None
+    }
+
     /// Takes one sample of everything, at `now_ns` since the begin of the recording.
     ///
     /// Returns the processes that turn out to be gone: they are no longer sampled.
@@ -64,6 +75,12 @@ pub trait Sampler {
     fn rest(&mut self, until_ns: u64, start_ns: u64, sink: &mut Sink) -> bool {
         let _ = (start_ns, sink);
         sleep_until(until_ns)
+    }
+
+    /// What has come is about to be written to the file, at `now_ns` since the begin of the recording: what is under way is
+    /// stored as far as it has got.
+    fn before_flush(&mut self, now_ns: u64, sink: &mut Sink) {
+        let _ = (now_ns, sink);
     }
 
     /// The recording ends, at `now_ns` since its begin: requests and waits that are still under way are closed.

@@ -193,7 +193,11 @@ impl<'a> Session<'a> {
         // No tick was due while there was nothing to sample.
         let first_ns = if self.options.waits_for_interpreter { monotonic_ns() } else { start_ns };
         let end_ns = self.options.duration_ns.map(|duration| start_ns + duration);
-        let mut schedule = Schedule::new(first_ns, self.options.interval_ns, end_ns);
+        let fetch_interval_ns = self.sampler.fetch_interval_ns();
+        let interval_ns = fetch_interval_ns.unwrap_or(self.options.interval_ns);
+        let mut schedule = Schedule::new(first_ns, interval_ns, end_ns);
+        // What is fetched late is not missed.
+        let is_tick = u64::from(fetch_interval_ns.is_none());
         let (mut next_flush_ns, mut next_refresh_ns) = (FLUSH_INTERVAL_NS, 0);
         loop {
             if stop.load(Ordering::Relaxed) {
@@ -202,11 +206,11 @@ impl<'a> Session<'a> {
             let Self { sampler, sink, .. } = self;
             let now_ns = match schedule.wait(|until_ns| sampler.rest(until_ns, start_ns, sink)) {
                 Wake::Tick { now_ns, missed } => {
-                    self.sink.totals.ticks_planned += 1 + missed;
+                    self.sink.totals.ticks_planned += is_tick * (1 + missed);
                     now_ns - start_ns
                 }
                 Wake::End { missed } => {
-                    self.sink.totals.ticks_planned += missed;
+                    self.sink.totals.ticks_planned += is_tick * missed;
                     return Ending::Duration;
                 }
                 Wake::Signal => continue,
@@ -216,7 +220,7 @@ impl<'a> Session<'a> {
                 self.refresh(now_ns);
             }
             let gone = self.sampler.sample(now_ns, &mut self.sink);
-            self.sink.totals.ticks_taken += 1;
+            self.sink.totals.ticks_taken += is_tick;
             // A process that runs another program now may become an interpreter again, as one behind a shell does.
             for pid in gone.iter().filter(|pid| self.targets.has(**pid)) {
                 self.waiting.insert(*pid, (now_ns, FIRST_RETRY_NS));
@@ -231,6 +235,7 @@ impl<'a> Session<'a> {
             }
             if now_ns >= next_flush_ns {
                 next_flush_ns = now_ns + FLUSH_INTERVAL_NS;
+                self.sampler.before_flush(now_ns, &mut self.sink);
                 self.note_time(start_ns, cpu_before_ns);
                 if !file.offer(self.sink.take_batch()) {
                     return Ending::Stopped;

@@ -55,6 +55,7 @@ fn introduction(text: &mut String, recording: &Recording, summary: &Summary) {
     let (samples, waits) = (summary.quality.samples, summary.quality.waits);
     let seen = match (samples, waits) {
         (_, 0) => format!("{} samples, {interval} and thread", count(samples)),
+        (0, 1) => "1 wait with its duration".to_owned(),
         (0, _) => format!("{} waits, each with its duration", count(waits)),
         // Who sees waits takes samples of what runs.
         _ => format!(
@@ -342,8 +343,8 @@ fn quality(text: &mut String, recording: &Recording, summary: &Summary, options:
     let totals = &quality.totals;
     let _ = writeln!(text, "\n## How good this is\n");
     let cost = cost(totals.own_cpu_ns, totals.duration_ns);
-    // Who records waits only needs no clock.
-    if totals.ticks_planned == 0 && quality.waits > 0 {
+    // The kernel's clocks are its own.
+    if totals.ticks_planned == 0 {
         let _ = writeln!(text, "- Recording cost {cost} of one core.");
     } else {
         let _ = writeln!(

@@ -41,6 +41,7 @@ long fake_write(const void *bytes, uint32_t length);
 #define bpf_probe_read_kernel(to, bytes, from) (memcpy(to, from, bytes), 0)
 #define bpf_seq_write(file, data, bytes) fake_write(data, bytes)
 
+#define bpf_get_current_pid_tgid() ((uint64_t) fake_pid << 32 | fake_tid)
 #define bpf_get_ns_current_pid_tgid(device, inode, ids, bytes) \
 	((void) (device), (void) (inode), (ids)->pid = fake_tid, (ids)->tgid = fake_pid, 0)
 

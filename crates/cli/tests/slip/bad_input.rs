@@ -66,8 +66,9 @@ fn a_recording_without_a_sample_says_how_it_ended_and_leaves_no_file() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("a.slip");
     let target = Target::python(WAITING);
-    let arguments = ["record", "--output", file.to_str().unwrap(), "--pid", &target.pid(), "--rate", "1"];
-    let ran = run(&[&arguments[..], &["--duration", "0.01"]].concat());
+    let pid = target.pid();
+    let arguments = ["record", "--output", file.to_str().unwrap(), "--pid", &pid, "--sampler", "outside"];
+    let ran = run(&[&arguments[..], &["--rate", "1", "--duration", "0.01"]].concat());
     assert_eq!(ran.code, 6, "{}", ran.stderr);
     assert_eq!(
         ran.stderr,

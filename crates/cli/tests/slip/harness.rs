@@ -222,7 +222,7 @@ pub(crate) fn quality_samples(file: &Path) -> u64 {
     let ran = run(&["report", file.to_str().unwrap(), "--format", "json"]);
     serde_json::from_str::<Value>(&ran.stdout)
         .ok()
-        .and_then(|report| report["quality"]["samples"].as_u64())
+        .and_then(|report| Some(report["quality"]["samples"].as_u64()? + report["waits"]["count"].as_u64()?))
         .unwrap_or(0)
 }
 

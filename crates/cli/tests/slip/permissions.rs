@@ -5,8 +5,8 @@ use std::process::Command;
 
 use crate::harness::{Ran, Target, WAITING, copy_program, python, root_or_skip, slip};
 
-/// Runs `slip` by way of `setpriv` with these options.
-fn run_with(options: &[&str], arguments: &[&str]) -> Ran {
+/// Runs `slip` by way of `setpriv` with these options, in a folder of its own, and says how many files that has then.
+fn run_in_folder(options: &[&str], arguments: &[&str]) -> (Ran, usize) {
     // The build folder may not be open to others.
     let folder = tempfile::tempdir().unwrap();
     std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
@@ -15,7 +15,13 @@ fn run_with(options: &[&str], arguments: &[&str]) -> Ran {
     let mut command = Command::new("setpriv");
     command.args(options).arg(&copy).args(arguments).current_dir(folder.path());
     let ran = Ran::from(command.output().unwrap());
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "a recording was begun");
+    (ran, std::fs::read_dir(folder.path()).unwrap().count())
+}
+
+/// The same, where nothing is to be recorded.
+fn run_with(options: &[&str], arguments: &[&str]) -> Ran {
+    let (ran, files) = run_in_folder(options, arguments);
+    assert_eq!(files, 1, "a recording was begun");
     ran
 }
 
@@ -35,6 +41,32 @@ fn is_denied(options: &[&str], target: &Target, reason: &str, hint: &str) {
     let expected =
         format!("missing {pid} not permitted to read process {pid}: {reason}\n        fix: {hint}\n");
     assert!(ran.stdout.contains(&expected), "{}", ran.stdout);
+}
+
+#[test]
+fn who_may_not_use_the_kernel_s_sampler_is_told_and_has_the_other() {
+    if !root_or_skip("who_may_not_use_the_kernel_s_sampler_is_told_and_has_the_other") {
+        return;
+    }
+    let program = python();
+    let command = ["--", program.to_str().unwrap(), "-c", "sum(i * i for i in range(5_000_000))"];
+    let asked = |arguments: &[&'static str]| [&["record", "--rate", "499"], arguments, &command[..]].concat();
+    let (ran, files) = run_in_folder(&NOBODY, &asked(&[]));
+    assert_eq!((ran.code, files), (0, 2), "{}", ran.stderr);
+    let note = "note: the stacks are read from outside, not by the kernel: the kernel refuses eBPF programs";
+    assert!(
+        ran.stderr.contains(note) && ran.stderr.contains("\nhint: as root, or with CAP_BPF"),
+        "{}",
+        ran.stderr
+    );
+    for text in ["Sampler `outside`", "the stacks are read from outside, not by the kernel"] {
+        assert!(ran.stdout.contains(text), "{text}: {}", ran.stdout);
+    }
+    // Who names a sampler is told of it if it is not to be had, and not if it is.
+    let ran = run_with(&NOBODY, &asked(&["--sampler", "kernel"]));
+    assert_eq!(ran.code, 5, "{}", ran.stderr);
+    let (ran, _) = run_in_folder(&NOBODY, &asked(&["--sampler", "outside"]));
+    assert!(ran.code == 0 && !ran.stderr.contains("note:"), "{}", ran.stderr);
 }
 
 #[test]

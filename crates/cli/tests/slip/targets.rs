@@ -16,8 +16,9 @@ fn a_busy_process_is_recorded_at_the_rate_asked_for() {
     let file = folder.path().join("a.slip");
     let target = Target::python(BUSY);
     let name = file.to_str().unwrap();
-    let ran =
-        run(&["record", "--pid", &target.pid(), "--rate", "199", "--duration", "1.5", "--output", name]);
+    let pid = target.pid();
+    let asked = ["record", "--pid", &pid, "--sampler", "outside", "--rate", "199"];
+    let ran = run(&[&asked[..], &["--duration", "1.5", "--output", name]].concat());
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     assert!(ran.stdout.contains("inner") && ran.stdout.contains("outer"), "{}", ran.stdout);
     assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
@@ -117,7 +118,8 @@ input()
     );
     let mut command = Command::new("prlimit");
     command.arg("--nofile=200").arg(slip()).args(["record", "--pid", &target.pid(), "--duration", "1.5"]);
-    let ran = Ran::from(command.args(["--quiet", "--output"]).arg(&file).output().unwrap());
+    let ran =
+        Ran::from(command.args(["--sampler", "outside", "--quiet", "--output"]).arg(&file).output().unwrap());
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     let quality = quality(&file);
     let number = |key: &str| quality[key].as_u64().unwrap_or_else(|| panic!("{key} in {quality}"));
@@ -135,6 +137,8 @@ fn a_waiting_process_counts_in_wall_mode_and_not_in_cpu_mode() {
             "record",
             "--pid",
             &target.pid(),
+            "--sampler",
+            "outside",
             "--mode",
             mode,
             "--duration",
@@ -267,6 +271,27 @@ fn a_container_s_pid_and_files_are_understood() {
     assert_eq!(dump["processes"][0]["ns_pid"], 1);
     assert_eq!(frame_names(&dump)[0][0], "waiting");
     assert_eq!(dump["processes"][0]["threads"][0]["tid"].to_string(), children.trim());
+}
+
+#[test]
+fn a_container_s_process_is_recorded() {
+    if !root_or_skip("a_container_s_process_is_recorded") {
+        return;
+    }
+    let mut command = Command::new("unshare");
+    command.args(["--fork", "--pid", "--mount-proc", "--kill-child"]).arg(python()).args(["-c", BUSY]);
+    let target = Target::start(&mut command);
+    let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", target.0.id())).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.slip");
+    let name = file.to_str().unwrap();
+    for sampler in ["auto", "outside"] {
+        let asked = ["record", "--pid", children.trim(), "--sampler", sampler, "--force", "--duration", "1"];
+        let ran = run(&[&asked[..], &["--quiet", "--output", name]].concat());
+        assert_eq!(ran.code, 0, "{sampler}: {}", ran.stderr);
+        assert!(quality(&file)["samples"].as_u64().unwrap() > 0, "{sampler}");
+        assert!(collapsed(&file).contains("inner"), "{sampler}");
+    }
 }
 
 #[test]
