@@ -388,7 +388,7 @@ def main():
                         help="APPLICATION=VARIANT=URL=PID; the first variant of an application is compared with, one that ends "
                              "with a number is another process of the variant without")
     parser.add_argument("--user", required=True, help="of the database; the password is in APPS_DATABASE_PASSWORD")
-    parser.add_argument("--pairs", type=int, default=600, help="slices of each variant; 0: only the answers")
+    parser.add_argument("--pairs", type=int, default=1200, help="slices of each variant; 0: only the answers")
     parser.add_argument("--slice", type=int, default=4, help="requests of a slice")
     parser.add_argument("--bar", type=float, default=1.01, help="highest upper end of the interval")
     parser.add_argument("--json", help="file for the figures")
