@@ -4,10 +4,11 @@ use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use slip_model::{Mode, RequestId, Sample, State, Wait, WaitReason};
-use slip_probe::{CopiedStack, Event, Look, Probe, ProbeError, ProbeOptions, WaitKey, Waited};
+use slip_probe::{Event, Look, Probe, ProbeError, ProbeOptions, WaitKey, Waited};
 use slip_remote::{Activity, Copied, StackPlan};
 use slip_zend::CodeCache;
 
+use crate::copied_stacks::CopiedStacks;
 use crate::outside::Options;
 use crate::process::{Sampled, WatchedProcess};
 use crate::schedule::{monotonic_ns, sleep_until};
@@ -94,7 +95,7 @@ struct Target {
     id: u32,
     process: WatchedProcess,
     plan: StackPlan,
-    stacks: HashMap<u64, CopiedStack>,
+    stacks: CopiedStacks,
     is_gone: bool,
     /// Stacks that were taken now have been named already.
     has_begun: bool,
@@ -166,9 +167,9 @@ impl KernelSampler {
                 Event::Stack(stack) => {
                     if let Some(target) = self.processes.iter_mut().find(|target| target.id == stack.id) {
                         if target.stacks.len() >= MAX_STACKS {
-                            self.probe.forget_stacks(target.stacks.drain().map(|(key, _)| key));
+                            self.probe.forget_stacks(target.stacks.clear().into_iter());
                         }
-                        target.stacks.insert(stack.key, stack);
+                        target.stacks.insert(stack);
                     }
                 }
             }
@@ -238,7 +239,7 @@ impl KernelSampler {
         if !std::mem::replace(&mut target.has_begun, true) {
             target.is_gone = target.process.begin_copied() == Sampled::Gone;
         }
-        let stack = target.stacks.get(&look.key);
+        let stack = target.stacks.find(look.key);
         if look.failed || (look.key != 0 && stack.is_none()) {
             sink.totals.failed += 1;
             return;
@@ -320,12 +321,11 @@ impl Sampler for KernelSampler {
         self.last_id += 1;
         let refuses = |error: ProbeError| TargetIssue::NeedsOutside { reason: error.to_string() };
         self.probe.watch(pid, self.last_id, &plan).map_err(refuses)?;
-        let stacks = HashMap::new();
         self.processes.push(Target {
             id: self.last_id,
             process,
             plan,
-            stacks,
+            stacks: CopiedStacks::default(),
             is_gone: false,
             has_begun: false,
         });
@@ -360,6 +360,9 @@ impl Sampler for KernelSampler {
             self.count_lost(sink);
             let taken = self.probe.take_waits().unwrap_or_default();
             self.store_waits(&taken, now_ns, sink);
+            for target in &mut self.processes {
+                self.probe.forget_stacks(target.stacks.turn().into_iter());
+            }
         }
         for target in self.processes.iter_mut().filter(|target| !target.is_gone) {
             if let Some(plan) = target.process.plan_anew().filter(|plan| *plan != target.plan)

@@ -3,6 +3,7 @@
 //! Owns targets that come and go, the schedule, the samplers, and the `.slip` file. Never knows
 //! an output format and never prints.
 
+mod copied_stacks;
 pub mod file;
 mod heap;
 mod kernel;
