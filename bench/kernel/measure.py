@@ -22,6 +22,10 @@ WORK_BARS, OWN_BAR = {99: 1.0, 997: 3.0}, 0.5
 WAIT_BAR, WAITS_PER_SECOND = 10.0, 60_000
 #: Most by which a wait may differ from the truth, per cent.
 TRUTH_BAR = 2.0
+#: Most by which the recorder's memory may grow between the second and the last fifth of a recording: a part of it, and this.
+GROWTH_BAR, GROWTH_KIB = 0.05, 1_024
+#: Page views a second, which keep eight workers of WordPress busy for half of the two cores.
+PAGES_PER_SECOND = 15
 
 #: The functions of waits.py, and what each waits for.
 REASONS = {
@@ -169,14 +173,55 @@ def truth(options):
     return failed
 
 
+def resident_kib(pid):
+    with open(f"/proc/{pid}/status", encoding="utf-8") as file:
+        return next((int(line.split()[1]) for line in file if line.startswith("VmRSS:")), None)
+
+
+def soak(options):
+    """PHP-FPM workers and a program with many threads in one recording: nothing is lost, and memory does not grow."""
+    workers, resident = os.environ["STACK_FPM_WORKER_PIDS"].split(), []
+    with tempfile.TemporaryDirectory() as folder, Program("many_threads.py") as target:
+        path = f"{folder}/soak.slip"
+        load = ["labs/stack/stack", "load", "--target", "wordpress", "--rate", str(PAGES_PER_SECOND), "--concurrency", str(len(workers)),
+                "--seconds", str(options.seconds + 5)]
+        load = subprocess.Popen(load, stdout=subprocess.PIPE, text=True)
+        pids = [word for pid in [*workers, str(target.process.pid)] for word in ("--pid", pid)]
+        recorder = subprocess.Popen([SLIP, "record", "--sampler", "kernel", "--mode", "wall", "-r", "99", "-d", str(options.seconds), *pids,
+                                     "-q", "-o", path])
+        while recorder.poll() is None:
+            resident.append(resident_kib(recorder.pid))
+            time.sleep(1)
+        if recorder.returncode:
+            sys.exit("error: the recorder has failed")
+        answers = json.loads(load.communicate()[0])
+        print(f"load: {answers}", file=sys.stderr)
+        report = json.loads(subprocess.run([SLIP, "report", path, "--format", "json"], stdout=subprocess.PIPE, check=True).stdout)
+        size = os.path.getsize(path)
+    resident, quality = [kib for kib in resident if kib], report["quality"]
+    print("resident KiB:", *resident, file=sys.stderr)
+    fifth = len(resident) // 5
+    then, last = statistics.median(resident[fifth:2 * fifth]), statistics.median(resident[-fifth:])
+    waits = sum(row["count"] for row in report["waits"]["by_reason"])
+    threads = max(process["threads"] for process in report["processes"])
+    failed, torn = quality["samples_failed"], quality["samples_torn"]
+    holds = failed == 0 and last <= then * (1 + GROWTH_BAR) + GROWTH_KIB and threads >= 200 and len(report["processes"]) == len(workers) + 1
+    print(f"result: {options.seconds} s of {len(workers)} FPM workers and a process of {threads} threads: {quality['samples']:,} samples, {waits:,} "
+          f"waits, {failed} lost (bar 0), {torn} torn ({100 * torn / (quality['samples'] + torn):.3f} %); our memory {then / 1024:.1f} MiB in "
+          f"the second fifth, {last / 1024:.1f} in the last (bar {100 * GROWTH_BAR:.0f} % + {GROWTH_KIB / 1024:.0f} MiB more), our CPU "
+          f"{100 * quality['own_cpu_share_of_core']:.1f} % of a core, file {size / 1e6:.1f} MB")
+    return not holds
+
+
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("part", choices=["cost", "waits", "truth"])
+    parser.add_argument("part", choices=["cost", "waits", "truth", "soak"])
     parser.add_argument("--rounds", type=int, default=300)
     parser.add_argument("--slice", type=int, default=100)
     parser.add_argument("--times", type=int, default=50)
+    parser.add_argument("--seconds", type=int, default=600)
     options = parser.parse_args()
-    failed = {"cost": cost, "waits": waits, "truth": truth}[options.part](options)
+    failed = {"cost": cost, "waits": waits, "truth": truth, "soak": soak}[options.part](options)
     return 1 if failed else 0
 
 
