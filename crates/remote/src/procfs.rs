@@ -246,7 +246,7 @@ impl ActivityReader {
     /// such as its stack, can have changed since then. The first answer is always no.
     ///
     /// The notes of its switches tell at once. If there are none yet, one that was found blocked since they are taken has
-    /// not run either. Without them:
+    /// not run either, and one that was found running may do so still. Without them:
     ///
     /// What it has run is added to its `schedstat` when it is switched out, and at every tick of the CPU that it runs on.
     /// So one that was blocked at the last call has not run if nothing was added; one that was running or ready has not
@@ -257,8 +257,8 @@ impl ActivityReader {
                 // `syscall` says so only of a thread that is off the CPU, `stat` also of one that is on its way.
                 let is_blocked = self.last == Activity::Blocked && self.kind == ActivityFile::Syscall;
                 let was_blocked = std::mem::replace(&mut self.was_blocked, is_blocked);
-                if is_blocked {
-                    return was_blocked;
+                if is_blocked || self.last == Activity::Running {
+                    return was_blocked && is_blocked;
                 }
             } else if !switches.are_too_many(since) {
                 return switches.is_resting();
@@ -289,11 +289,14 @@ impl ActivityReader {
         self.last
     }
 
-    /// Whether it certainly runs or could: one that has waited may by now, and has to be asked.
+    /// Whether it certainly runs or could: one that has waited may by now, and has to be asked. One that has done so since its
+    /// switches are noted, and has none, does so still.
     fn is_switched_in(&self) -> bool {
-        self.switches
-            .as_ref()
-            .is_some_and(|switches| matches!(switches.place(), Place::In | Place::Preempted))
+        self.switches.as_ref().is_some_and(|switches| match switches.place() {
+            Place::In | Place::Preempted => true,
+            Place::Out => false,
+            Place::Unknown => !switches.have_begun() && self.last == Activity::Running,
+        })
     }
 
     /// What the thread does now, and where it is blocked if it is; `None` also if the kernel does not say where.
