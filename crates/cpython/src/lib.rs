@@ -27,6 +27,7 @@ mod dicts;
 mod frames;
 #[cfg(test)]
 mod hostile;
+mod leading;
 mod lines;
 mod names;
 mod offsets;

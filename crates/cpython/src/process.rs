@@ -11,6 +11,7 @@ use crate::code::{CONFIRMED_NS, CodeCache};
 use crate::detect::find;
 use crate::dicts::read_addr;
 use crate::frames::Resolver;
+use crate::leading::Leading;
 use crate::names::{NameBook, Place};
 use crate::offsets::{GilPlace, Offsets};
 use crate::threads::{self, LastStack, Thread};
@@ -136,7 +137,8 @@ impl Interpreter {
     ///
     /// # Cost
     ///
-    /// One system call for the interpreters and one for each thread, while nothing new turns up.
+    /// One system call for each thread, of which the first is also for the interpreters, while nothing new turns up and nothing
+    /// moves.
     pub fn sample<M: Memory + ?Sized>(
         &mut self,
         memory: &M,
@@ -144,22 +146,37 @@ impl Interpreter {
         out: &mut Vec<StackReading>,
     ) -> Result<(), ReadError> {
         out.clear();
-        self.begin(memory)?;
+        self.count_sample();
+        let mut first = self.read_with_first_thread(memory);
+        if first.is_none() {
+            self.refresh(memory)?;
+        }
+        self.begin_epoch();
         let mut round = self.round(memory, interner, out);
         let mut states = std::mem::take(&mut self.states);
-        let result = states.iter_mut().try_for_each(|state| self.sample_state(&mut round, state));
+        let result =
+            states.iter_mut().try_for_each(|state| self.sample_state(&mut round, state, first.take()));
         self.states = states;
         result
     }
 
     /// Begins a sample.
     pub(crate) fn begin<M: Memory + ?Sized>(&mut self, memory: &M) -> Result<(), ReadError> {
+        self.count_sample();
+        self.refresh(memory)?;
+        self.begin_epoch();
+        Ok(())
+    }
+
+    fn count_sample(&mut self) {
         self.samples += 1;
         self.now_ns = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.refresh(memory)?;
+    }
+
+    /// Says what holds of code objects, after the interpreters have been read.
+    fn begin_epoch(&mut self) {
         self.epoch_now = self.epoch(self.now_ns);
         self.codes.begin(self.epoch_now, self.now_ns);
-        Ok(())
     }
 
     pub(crate) fn round<'a, M: Memory + ?Sized>(
@@ -215,6 +232,34 @@ impl Interpreter {
 
     /// Reads the known interpreters in one system call; false if the list is not the known one.
     fn read_states<M: Memory + ?Sized>(&mut self, memory: &M) -> Result<bool, ReadError> {
+        self.list_ranges(memory);
+        self.bytes.resize(self.ranges.iter().map(|range| range.len).sum(), 0);
+        let done = memory.read_ranges(&self.ranges, &mut self.bytes)?;
+        if done == 0 {
+            let range = self.ranges[0];
+            return Err(ReadError::Unmapped { addr: range.addr, len: range.len });
+        }
+        Ok(done == self.ranges.len() && self.note_states())
+    }
+
+    /// Reads the known interpreters and the chain of the first thread in one system call, in this order: what was confirmed
+    /// under the count of dead code objects that it finds was alive then. `None` if the list is not the known one, or there is
+    /// no thread yet.
+    fn read_with_first_thread<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+    ) -> Option<Result<Outcome, ReadError>> {
+        self.states.first()?.threads.first()?;
+        self.list_ranges(memory);
+        let leading = Leading::new(memory, &self.ranges, std::mem::take(&mut self.bytes));
+        let thread = self.states.first_mut()?.threads.first_mut()?;
+        let outcome = thread.read(&leading, &self.offsets, &mut self.chain);
+        self.bytes = leading.into_bytes()?;
+        self.note_states().then_some(outcome)
+    }
+
+    /// Lists what is read of the known interpreters.
+    fn list_ranges<M: Memory + ?Sized>(&mut self, memory: &M) {
         let offsets = &self.offsets;
         let (from, to) = offsets.interpreter.window();
         let gil = &offsets.gil;
@@ -235,20 +280,19 @@ impl Interpreter {
             let gil_len = if state.gil.is_null() { 0 } else { gil_len };
             self.ranges.push(Range::new(state.gil.offset(gil_from as u64), gil_len));
         }
-        self.bytes.resize(self.ranges.iter().map(|range| range.len).sum(), 0);
-        let done = memory.read_ranges(&self.ranges, &mut self.bytes)?;
-        if done == 0 {
-            let range = self.ranges[0];
-            return Err(ReadError::Unmapped { addr: range.addr, len: range.len });
-        }
-        if done < self.ranges.len() {
-            return Ok(false);
-        }
+    }
+
+    /// Takes what was read of the known interpreters; false if the list is not the known one.
+    fn note_states(&mut self) -> bool {
+        let offsets = &self.offsets;
+        let (from, to) = offsets.interpreter.window();
+        let gil = &offsets.gil;
+        let (_, gil_len) = gil.window();
         let mut expected = addr_at(&self.bytes, 0);
         let mut at = 8;
         for state in &mut self.states {
             if state.addr != expected {
-                return Ok(false);
+                return false;
             }
             state.fields = Fields::parse(offsets, &self.bytes[at..at + to - from]);
             at += to - from;
@@ -259,7 +303,7 @@ impl Interpreter {
             }
             expected = state.fields.next;
         }
-        Ok(expected.is_null() && !self.states.is_empty())
+        expected.is_null() && !self.states.is_empty()
     }
 
     /// Follows the list of interpreters from `head`.
@@ -301,16 +345,20 @@ impl Interpreter {
         }
     }
 
+    /// `first` is how reading the chain of its first thread went, if that was done already.
     fn sample_state<M: Memory + ?Sized>(
         &mut self,
         round: &mut Round<'_, M>,
         state: &mut State,
+        mut first: Option<Result<Outcome, ReadError>>,
     ) -> Result<(), ReadError> {
         // The list is taken for the known one as long as it begins with the same thread and each thread names the same
         // successor as before. Where it does not, it is followed anew, once per sample.
         let head = state.fields.threads_head;
         let mut walked = state.threads.first().map_or(RemoteAddr::NULL, |thread| thread.addr) != head;
         if walked {
+            // That thread is not the first any more.
+            first = None;
             self.walk_threads(round.memory, state, head)?;
         }
         let mut at = 0;
@@ -321,7 +369,9 @@ impl Interpreter {
             if thread.sampled == self.samples {
                 continue;
             }
-            let outcome = match thread.read(round.memory, &self.offsets, &mut self.chain) {
+            let outcome =
+                first.take().unwrap_or_else(|| thread.read(round.memory, &self.offsets, &mut self.chain));
+            let outcome = match outcome {
                 Ok(outcome) => Some(outcome),
                 Err(ReadError::Unmapped { .. }) => None,
                 Err(error) => return Err(error),

@@ -16,7 +16,7 @@ use crate::{Mapping, Memory, Range, ReadError, RemoteAddr, SharedObject, SharedR
 const MAX_PIECES: usize = 1_024;
 
 /// As many pieces need no memory of their own: nearly every sample has fewer.
-const FEW_PIECES: usize = 10;
+const FEW_PIECES: usize = 16;
 
 /// Why a process cannot be looked into.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]

@@ -1,0 +1,118 @@
+//! Two reads in one system call: each costs more than all that it copies.
+
+use std::cell::RefCell;
+
+use slip_remote::{Memory, Range, ReadError, RemoteAddr};
+
+/// Memory whose first copy of several ranges begins with some others.
+pub(crate) struct Leading<'a, M: ?Sized> {
+    memory: &'a M,
+    ranges: &'a [Range],
+    copied: RefCell<Copied>,
+}
+
+/// What the first copy gave.
+#[derive(Debug, Default)]
+struct Copied {
+    is_done: bool,
+    /// All ranges of it were readable.
+    is_whole: bool,
+    bytes: Vec<u8>,
+}
+
+impl<'a, M: Memory + ?Sized> Leading<'a, M> {
+    /// Copies `ranges` with the first others that are asked for, by way of `buffer`.
+    pub(crate) fn new(memory: &'a M, ranges: &'a [Range], buffer: Vec<u8>) -> Self {
+        let copied = Copied { bytes: buffer, ..Copied::default() };
+        Self { memory, ranges, copied: RefCell::new(copied) }
+    }
+
+    /// What these ranges held, with more behind it; nothing if they could not be read, or nobody asked.
+    pub(crate) fn into_bytes(self) -> Option<Vec<u8>> {
+        let copied = self.copied.into_inner();
+        copied.is_whole.then_some(copied.bytes)
+    }
+}
+
+impl<M: Memory + ?Sized> Memory for Leading<'_, M> {
+    fn read(&self, addr: RemoteAddr, buf: &mut [u8]) -> Result<(), ReadError> {
+        self.memory.read(addr, buf)
+    }
+
+    fn read_ranges(&self, ranges: &[Range], buf: &mut [u8]) -> Result<usize, ReadError> {
+        let copied = &mut *self.copied.borrow_mut();
+        if std::mem::replace(&mut copied.is_done, true) {
+            return self.memory.read_ranges(ranges, buf);
+        }
+        let len = self.ranges.iter().map(|range| range.len).sum::<usize>();
+        copied.bytes.resize(len + buf.len(), 0);
+        let done = self.memory.read_ranges(&[self.ranges, ranges].concat(), &mut copied.bytes)?;
+        copied.is_whole = done >= self.ranges.len();
+        buf.copy_from_slice(&copied.bytes[len..]);
+        Ok(done.saturating_sub(self.ranges.len()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// Each byte is its own address; nothing is mapped from 200 on.
+    #[derive(Default)]
+    struct Counting(Cell<usize>);
+
+    impl Memory for Counting {
+        fn read(&self, addr: RemoteAddr, buf: &mut [u8]) -> Result<(), ReadError> {
+            for (at, byte) in (addr.0..).zip(buf.iter_mut()) {
+                *byte = u8::try_from(at).unwrap();
+            }
+            if addr.0 < 200 { Ok(()) } else { Err(ReadError::Unmapped { addr, len: buf.len() }) }
+        }
+
+        fn read_ranges(&self, ranges: &[Range], buf: &mut [u8]) -> Result<usize, ReadError> {
+            self.0.set(self.0.get() + 1);
+            let mut rest = buf;
+            for (done, range) in ranges.iter().enumerate() {
+                let (head, tail) = rest.split_at_mut(range.len);
+                if self.read(range.addr, head).is_err() {
+                    return Ok(done);
+                }
+                rest = tail;
+            }
+            Ok(ranges.len())
+        }
+    }
+
+    fn range(addr: u64) -> Range {
+        Range::new(RemoteAddr(addr), 2)
+    }
+
+    #[test]
+    fn what_leads_comes_with_the_first_copy_alone() {
+        let memory = Counting::default();
+        let both = [range(10), range(20)];
+        let leading = Leading::new(&memory, &both, vec![7; 100]);
+        let mut buf = [0; 2];
+        assert_eq!(leading.read_ranges(&[range(30)], &mut buf), Ok(1));
+        assert_eq!(buf, [30, 31]);
+        assert_eq!(leading.read_ranges(&[range(40)], &mut buf), Ok(1));
+        assert_eq!(buf, [40, 41]);
+        assert_eq!(memory.0.get(), 2);
+        assert_eq!(leading.into_bytes().unwrap()[..4], [10, 11, 20, 21]);
+    }
+
+    #[test]
+    fn ranges_that_cannot_be_read_are_told_apart() {
+        let memory = Counting::default();
+        let here = [range(10)];
+        let leading = Leading::new(&memory, &here, Vec::new());
+        assert_eq!(leading.read_ranges(&[range(30), range(200)], &mut [0; 4]), Ok(1));
+        assert_eq!(leading.into_bytes().unwrap()[..2], [10, 11]);
+        let gone = [range(10), range(200)];
+        let leading = Leading::new(&memory, &gone, Vec::new());
+        assert_eq!(leading.read_ranges(&[range(30)], &mut [0; 2]), Ok(0));
+        assert_eq!(leading.into_bytes(), None);
+    }
+}
