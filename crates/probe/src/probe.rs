@@ -227,12 +227,14 @@ impl Probe {
         let _ = self.targets.delete(&pid.to_le_bytes());
     }
 
-    /// Has these stacks told again when they are seen again.
-    pub fn forget_stacks(&self, keys: impl Iterator<Item = u64>) {
-        for key in keys {
+    /// Has these stacks told again when they are seen again; those of which the kernel refuses that are left.
+    pub fn forget_stacks(&self, keys: impl Iterator<Item = u64>) -> Vec<u64> {
+        let is_refused = |key: &u64| match self.known.delete(&key.to_le_bytes()) {
             // The kernel may have forgotten it by itself.
-            let _ = self.known.delete(&key.to_le_bytes());
-        }
+            Err(error) => error.kind() != libbpf_rs::ErrorKind::NotFound,
+            Ok(()) => false,
+        };
+        keys.filter(is_refused).collect()
     }
 
     /// Waits for what is to be named at once, at most for so long: whether it has come.

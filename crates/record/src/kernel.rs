@@ -361,7 +361,10 @@ impl Sampler for KernelSampler {
             let taken = self.probe.take_waits().unwrap_or_default();
             self.store_waits(&taken, now_ns, sink);
             for target in &mut self.processes {
-                self.probe.forget_stacks(target.stacks.turn().into_iter());
+                let given_up = target.stacks.turn();
+                for key in self.probe.forget_stacks(given_up.into_iter()) {
+                    target.stacks.keep(key);
+                }
             }
         }
         for target in self.processes.iter_mut().filter(|target| !target.is_gone) {
