@@ -184,8 +184,8 @@ def soak(options):
     with tempfile.TemporaryDirectory() as folder, Program("many_threads.py") as target:
         path = f"{folder}/soak.slip"
         load = ["labs/stack/stack", "load", "--target", "wordpress", "--rate", str(PAGES_PER_SECOND), "--concurrency", str(len(workers)),
-                "--seconds", str(options.seconds + 5)]
-        load = subprocess.Popen(load, stdout=subprocess.PIPE, text=True)
+                "--seconds", str(options.seconds + 60)]
+        load = subprocess.Popen(load, stdout=subprocess.DEVNULL)
         pids = [word for pid in [*workers, str(target.process.pid)] for word in ("--pid", pid)]
         recorder = subprocess.Popen([SLIP, "record", "--sampler", "kernel", "--mode", "wall", "-r", "99", "-d", str(options.seconds), *pids,
                                      "-q", "-o", path])
@@ -194,8 +194,8 @@ def soak(options):
             time.sleep(1)
         if recorder.returncode:
             sys.exit("error: the recorder has failed")
-        answers = json.loads(load.communicate()[0])
-        print(f"load: {answers}", file=sys.stderr)
+        load.terminate()
+        load.wait()
         report = json.loads(subprocess.run([SLIP, "report", path, "--format", "json"], stdout=subprocess.PIPE, check=True).stdout)
         size = os.path.getsize(path)
     resident, quality = [kib for kib in resident if kib], report["quality"]
