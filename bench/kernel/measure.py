@@ -207,7 +207,7 @@ def soak(options):
     failed, torn = quality["samples_failed"], quality["samples_torn"]
     holds = failed == 0 and last <= then * (1 + GROWTH_BAR) + GROWTH_KIB and threads >= 200 and len(report["processes"]) == len(workers) + 1
     print(f"result: {options.seconds} s of {len(workers)} FPM workers and a process of {threads} threads: {quality['samples']:,} samples, {waits:,} "
-          f"waits, {failed} lost (bar 0), {torn} torn ({100 * torn / (quality['samples'] + torn):.3f} %); our memory {then / 1024:.1f} MiB in "
+          f"waits, {failed} lost (bar 0), {torn} looks torn; our memory {then / 1024:.1f} MiB in "
           f"the second fifth, {last / 1024:.1f} in the last (bar {100 * GROWTH_BAR:.0f} % + {GROWTH_KIB / 1024:.0f} MiB more), our CPU "
           f"{100 * quality['own_cpu_share_of_core']:.1f} % of a core, file {size / 1e6:.1f} MB")
     return not holds
