@@ -21,6 +21,10 @@ const MAX_STACKS: usize = 32_768;
 /// counter.
 const TAKE_INTERVAL_NS: u64 = 250_000_000;
 
+/// Where a thread waits is forgotten after so many turns in which nothing was told of it: waits that are under way are listed at
+/// each flush, four turns apart, so the thread has ended, or waits elsewhere. A program may start threads all the time.
+const PLACE_TURNS: u64 = 20;
+
 /// Samples are fetched this often. New stacks come at once; the rest can wait until much of the ring is in use, but what is
 /// known of a request only from its memory is gone when it ends.
 const FETCH_INTERVAL_NS: u64 = 10_000_000;
@@ -64,6 +68,11 @@ struct Place {
 impl Place {
     fn new(sample: Sample, turn: u64) -> Self {
         Self { sample, turn, ahead: Waited::default() }
+    }
+
+    /// Whether waits that began here may still be told of, in this turn, when the thread has been active in the last one or not.
+    fn is_awaited(&self, turn: u64, is_active: bool) -> bool {
+        self.turn + if is_active { 2 } else { PLACE_TURNS } >= turn
     }
 
     /// What is to be stored of waits that have ended.
@@ -196,7 +205,7 @@ impl KernelSampler {
         for (id, _) in self.gone.extract_if(.., |(_, since)| *since + 2 < turn) {
             self.waits.retain(|key, _| key.id != id);
         }
-        self.waits.retain(|key, place| place.turn + 2 >= turn || !active.contains(&(key.id, key.tid)));
+        self.waits.retain(|key, place| place.is_awaited(turn, active.contains(&(key.id, key.tid))));
     }
 
     /// Stores the time of waits that are under way, as far as it has not been stored.
@@ -461,5 +470,14 @@ mod tests {
         ];
         let sum = seen.iter().fold((0, 0), |sum, waited| (sum.0 + waited.count, sum.1 + waited.blocked_ns));
         assert_eq!(sum, (3, 75));
+    }
+
+    #[test]
+    fn places_of_threads_that_have_ended_are_forgotten() {
+        let place = Place::new(Sample::default(), 7);
+        assert!(place.is_awaited(9, true));
+        assert!(!place.is_awaited(10, true), "it has gone on to wait elsewhere");
+        assert!(place.is_awaited(10, false));
+        assert!(!place.is_awaited(8 + PLACE_TURNS, false));
     }
 }
