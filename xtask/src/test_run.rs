@@ -72,6 +72,8 @@ pub(crate) fn run() -> Result<()> {
         &["auto", "docker", "docker-old-kernel", "no-memfd", "ini", "weak"],
         &[],
     )?;
+    // Without what only a quiet machine can tell: how near to the truth.
+    counted_step(&mut counts, "bench/motion/run", &["--quick"], &[])?;
     step(&mut counts, "notice", "cargo", &["run", "-q", "-p", "xtask", "--", "notice", "--check"], &[]);
     if is_root()? {
         step(&mut counts, "demo", "labs/demo", &[], &[("DEMO_SECONDS", "3"), ("DEMO_POSTS", "40")]);
