@@ -227,8 +227,9 @@ static __always_inline void send_sample(struct scratch *scratch, const struct sl
 	}
 }
 
-/* Copies the frames of the running thread, whose thread-local storage begins at `base`. */
-static __always_inline bool walk(struct scratch *scratch, const struct slip_target *target, __u64 base, __u64 r14, __u64 r15)
+/* Copies the frames of the running thread, whose thread-local storage begins at `base`. `rip` is 0 if it is in the kernel. */
+static __always_inline bool walk(struct scratch *scratch, const struct slip_target *target, __u64 base, __u64 rip, __u64 r14,
+		__u64 r15)
 {
 	__u64 current = target->current, frame = 0;
 
@@ -250,8 +251,9 @@ static __always_inline bool walk(struct scratch *scratch, const struct slip_targ
 	if (frame && target->is_indirect && !read_word(frame + target->indirect, &frame)) {
 		return false;
 	}
-	if (frame && target->in_registers && r14 == frame) {
-		scratch->sample.instruction = r15;
+	bool in_compiled = rip >= target->compiled_begin && rip < target->compiled_end;
+	if (frame && target->in_registers && (r14 == frame || in_compiled)) {
+		scratch->sample.instruction = in_compiled ? 0 : r15;
 		scratch->sample.flags |= SLIP_SAMPLE_HAS_INSTRUCTION;
 	}
 	return copy_frames(scratch, target, frame);
@@ -386,7 +388,7 @@ static __always_inline void begin_wait(struct task_struct *task, bool preempted)
 		.call = call,
 		.file = file_of_call(task, call, regs),
 	};
-	if (!walk(scratch, target, task->thread.fsbase, regs->r14, regs->r15)) {
+	if (!walk(scratch, target, task->thread.fsbase, 0, regs->r14, regs->r15)) {
 		scratch->sample.flags |= SLIP_SAMPLE_FAILED;
 		send_sample(scratch, target);
 		return;
@@ -484,7 +486,8 @@ int on_clock(struct bpf_perf_event_data *context)
 		.flags = in_kernel ? SLIP_SAMPLE_IN_KERNEL : 0,
 	};
 	struct task_struct *task = (struct task_struct *) bpf_get_current_task();
-	if (walk(scratch, target, BPF_CORE_READ(task, thread.fsbase), in_kernel ? 0 : context->regs.r14, context->regs.r15)
+	if (walk(scratch, target, BPF_CORE_READ(task, thread.fsbase), in_kernel ? 0 : context->regs.rip,
+				in_kernel ? 0 : context->regs.r14, context->regs.r15)
 			&& (scratch->sample.flags & SLIP_SAMPLE_NO_STATE
 				|| copy_anchor(scratch, target, scratch->sample.thread_state))) {
 		send_stack(scratch, target);

@@ -39,6 +39,8 @@ struct slip_target {
 	__u64 current;
 	/* A word that differs from one request of the process to the next; 0 for none. */
 	__u64 request;
+	/* Machine code that the engine has compiled: while it runs, no register holds an instruction. */
+	__u64 compiled_begin, compiled_end;
 	/* Below `current`, one more pointer to follow, and then this far: CPython 3.11 and 3.12. */
 	__u32 indirect;
 	__u32 is_indirect;
@@ -76,7 +78,7 @@ struct slip_stack {
 #define SLIP_SAMPLE_IN_KERNEL 4
 /* The thread has no state: it runs nothing of the interpreter's. */
 #define SLIP_SAMPLE_NO_STATE 8
-/* `instruction` is the innermost frame's. */
+/* `instruction` is the innermost frame's; 0 if compiled code runs, which keeps none. */
 #define SLIP_SAMPLE_HAS_INSTRUCTION 16
 
 /* In the place of a system call: a page was missing, or the thread was ready to go on and had to leave its CPU to another. */

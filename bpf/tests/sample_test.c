@@ -213,9 +213,11 @@ static void reset(void)
 	};
 }
 
+static uint64_t fake_rip;
+
 static const struct slip_sample *look(void)
 {
-	struct bpf_perf_event_data context = {.regs = {.cs = 0x33, .r14 = frame_at(0), .r15 = 77}};
+	struct bpf_perf_event_data context = {.regs = {.cs = 0x33, .rip = fake_rip, .r14 = frame_at(0), .r15 = 77}};
 	int before = samples.count;
 
 	on_clock(&context);
@@ -332,6 +334,15 @@ static void instruction_comes_from_the_register(void)
 	on_clock(&context);
 	sample = (const struct slip_sample *) samples.data;
 	CHECK(sample->flags == SLIP_SAMPLE_IN_KERNEL && sample->stack == stored);
+	/* Code that the engine has compiled keeps none, whatever the registers hold. */
+	target.compiled_begin = 0x5000;
+	target.compiled_end = 0x6000;
+	for (fake_rip = 0x5000; fake_rip < 0x6001; fake_rip += 0xfff) {
+		CHECK(look()->flags & SLIP_SAMPLE_HAS_INSTRUCTION && look()->instruction == 0);
+	}
+	fake_rip = 0x6000;
+	CHECK(look()->instruction == 77);
+	fake_rip = 0;
 }
 
 static void thread_is_found_by_its_state(void)

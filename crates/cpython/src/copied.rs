@@ -47,6 +47,7 @@ impl Interpreter {
             indirect,
             request: None,
             frame: frames::layout(&self.offsets.frame),
+            compiled: None,
             in_registers: false,
         }))
     }

@@ -157,6 +157,7 @@ fn watch(clock: &mut Probe, told: &Told, frames: &[Frame]) -> Result<String, Str
             identity: iter::once(word..2 * word).collect(),
             instruction: 2 * word..3 * word,
         },
+        compiled: None,
         in_registers: false,
     };
     let id = process::id();

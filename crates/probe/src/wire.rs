@@ -13,7 +13,7 @@ const MAX_SLOTS: usize = 2;
 const MAX_KEYS: usize = 2;
 
 /// `struct slip_target`
-const TARGET_BYTES: usize = MAX_RANGES * 16 + MAX_SLOTS * 8 + 16 + 4 * 12;
+const TARGET_BYTES: usize = MAX_RANGES * 16 + MAX_SLOTS * 8 + 32 + 4 * 12;
 
 const EVENT_STACK: u32 = 1;
 const EVENT_SAMPLE: u32 = 2;
@@ -61,7 +61,7 @@ pub struct Look {
     pub in_kernel: bool,
     /// The thread has no thread state: it does not run code of the interpreter's.
     pub is_foreign: bool,
-    /// The innermost frame's instruction, if the engine had it in a register.
+    /// The innermost frame's instruction, if the engine had it in a register; null if compiled code ran, which keeps none.
     pub instruction: Option<RemoteAddr>,
     /// The thread state.
     pub thread_state: RemoteAddr,
@@ -111,6 +111,7 @@ pub(crate) fn target(plan: &StackPlan, id: u32) -> Option<[u8; TARGET_BYTES]> {
         u64s(&[slots.get(at).map_or(0, |slot| slot.cast_unsigned())]);
     }
     u64s(&[plan.current.0, plan.request.map_or(0, |at| at.0)]);
+    u64s(&plan.compiled.map_or([0, 0], |code| [code.addr.0, code.end()]));
     let u32s = [
         plan.indirect.unwrap_or(0),
         usize::from(plan.indirect.is_some()),

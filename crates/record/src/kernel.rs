@@ -317,6 +317,7 @@ impl Sampler for KernelSampler {
             "without opcache, PHP functions whose request ends before their names are read, some milliseconds later, are \
              dropped and counted as torn",
             "stacks of more than 128 frames lack their outer end, and say so",
+            "the line of the innermost PHP function is not known while code runs that opcache's JIT has compiled",
             "C functions below Python code, and native and kernel frames, are not shown",
         ];
         mode.into_iter().chain(early).chain(always).map(str::to_owned).collect()

@@ -202,14 +202,21 @@ fn php_stacks_are_those_of_one_moment() {
         callers.entry(callee).or_default().push(at(PROGRAM, caller, text));
         callers
     });
-    for php in slip_testkit::phps() {
-        let mut child = Launch::script(&php, PROGRAM).arg("60").arg("1").start().unwrap();
+    const JIT: [&str; 3] =
+        ["-dopcache.jit=tracing", "-dopcache.jit_buffer_size=64M", "-dopcache.file_update_protection=0"];
+    let runs = slip_testkit::phps().into_iter().flat_map(|php| {
+        let has_jit = php.label.contains("opcache");
+        [(php.clone(), &[][..])].into_iter().chain(has_jit.then_some((php, &JIT[..])))
+    });
+    for (php, options) in runs {
+        let launch = Launch::script(&php, PROGRAM).arg("60").arg("1");
+        let mut child = options.iter().fold(launch, |launch, option| launch.option(*option)).start().unwrap();
         child.wait_ready().unwrap();
         let process = LiveProcess::open(child.pid()).unwrap();
         let mut code = slip_zend::CodeCache::default();
         let mut engine = slip_zend::Engine::attach(&process, &mut code).unwrap();
         let mut interner = Interner::new();
-        let mut live_lines = 0;
+        let (mut live_lines, mut compiled) = (0, 0);
         child.send("go").unwrap();
         let seen = watch(&mut clock, child.pid(), &engine.plan(), |copied, _| {
             let mut reading = slip_zend::PhpReading::default();
@@ -219,13 +226,22 @@ fn php_stacks_are_those_of_one_moment() {
             engine
                 .name_copied(&process, &mut interner, &mut code, &options, (copied, at), &mut reading)
                 .unwrap();
+            let in_compiled = copied.instruction.is_some_and(slip_remote::RemoteAddr::is_null);
             live_lines += usize::from(copied.instruction.is_some());
+            compiled += usize::from(in_compiled);
+            if in_compiled && let Some(innermost) = frames(&interner, reading.stack.stack).first() {
+                assert!(innermost.ends_with(":0"), "{innermost} in compiled code, {}", php.label);
+            }
             (reading.stack.outcome == Outcome::Clean).then(|| frames(&interner, reading.stack.stack))
         });
-        let about = format!("{}: {live_lines} live lines, {seen:#?}", php.label);
+        let about = format!(
+            "{} {options:?}: {live_lines} live lines, {compiled} in compiled code, {seen:#?}",
+            php.label
+        );
         assert_eq!((seen.failed, seen.counters.lost), (0, 0), "{about}");
         assert_eq!(seen.torn, 0, "{about}");
         assert!(live_lines * 2 > seen.looks, "{about}");
+        assert_eq!(compiled * 4 > seen.looks, !options.is_empty(), "{about}");
         for stack in seen.stacks.keys() {
             for pair in stack.windows(2) {
                 let callee = pair[0].rsplit_once(':').unwrap().0;

@@ -227,7 +227,8 @@ fn shared_range(mapping: &Mapping) -> Option<SharedRange> {
         base: mapping.start.wrapping_sub(mapping.file_offset),
     };
     let len = usize::try_from(mapping.end.checked_sub(mapping.start)?).ok()?;
-    Some(SharedRange { range: Range::new(RemoteAddr(mapping.start), len), object })
+    let range = Range::new(RemoteAddr(mapping.start), len);
+    Some(SharedRange { range, executable: mapping.executable, object })
 }
 
 /// The program and the libraries whose name says that they hold an interpreter.

@@ -139,6 +139,8 @@ pub trait Symbols {
 pub struct SharedRange {
     /// Where it is mapped.
     pub range: Range,
+    /// It holds machine code.
+    pub executable: bool,
     /// Which object it is a part of: the file's device and inode, and how far its first byte is from `range.addr`.
     pub object: SharedObject,
 }

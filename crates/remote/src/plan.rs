@@ -1,6 +1,6 @@
 //! How to walk the stacks of a process, for a walker that does not know its interpreter.
 
-use crate::{FrameLayout, RemoteAddr};
+use crate::{FrameLayout, Range, RemoteAddr};
 
 /// A part of memory that is copied with each stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +38,8 @@ pub struct StackPlan {
     pub request: Option<RemoteAddr>,
     /// The records.
     pub frame: FrameLayout,
+    /// Machine code that the interpreter has compiled.
+    pub compiled: Option<Range>,
     /// The innermost frame is in `r14` and its instruction in `r15` while the interpreter's loop runs.
     pub in_registers: bool,
 }
@@ -53,7 +55,7 @@ pub struct Copied<'a> {
     pub frames: &'a [u8],
     /// There were more.
     pub truncated: bool,
-    /// The innermost frame's instruction, if it was in a register.
+    /// The innermost frame's instruction, if it was in a register; null if compiled code ran, which keeps none.
     pub instruction: Option<RemoteAddr>,
     /// What the ranges held.
     pub anchor: &'a [u8],

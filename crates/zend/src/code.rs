@@ -129,7 +129,7 @@ mod tests {
     fn what_is_shared_has_one_owner_and_the_rest_one_each() {
         let shared = |inode, base| {
             let object = SharedObject { device: (0, 1), inode, base };
-            Some(SharedRange { range: Range::new(RemoteAddr(0x1000), 0x1000), object })
+            Some(SharedRange { range: Range::new(RemoteAddr(0x1000), 0x1000), executable: false, object })
         };
         let mut code = CodeCache::default();
         let [first, second] = [(); 2].map(|()| code.enter(shared(7, 0x1000)));

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use slip_model::{Interner, Outcome};
-use slip_remote::{Copied, Memory, PlanRange, ReadError, StackPlan};
+use slip_remote::{Copied, Memory, PlanRange, ReadError, RemoteAddr, StackPlan};
 
 use crate::code::CodeCache;
 use crate::frames::Stack;
@@ -26,6 +26,7 @@ impl Engine {
             indirect: None,
             request: Some(places.proof_place()),
             frame: self.layout.clone(),
+            compiled: self.compiled,
             in_registers: true,
         }
     }
@@ -63,10 +64,14 @@ impl Engine {
         let bytes = places.bytes(copied.anchor);
         let (globals, head) = (places.globals(&bytes), places.head(&bytes));
         let mut frames = copied.frames.to_vec();
+        // Compiled code keeps no instruction, and what it stores may be left from an earlier call: the line is not known. What it
+        // calls leaves in the register what was there before.
+        self.runs_compiled |= copied.instruction.is_some_and(RemoteAddr::is_null);
+        let register = copied.instruction.filter(|at| at.is_null() || !self.runs_compiled);
         // The register first: what is stored is the last instruction that could throw or call.
         let stored = frames.get(self.layout.instruction.clone()).map(<[u8]>::to_vec);
-        let tries = [copied.instruction, None];
-        for instruction in &tries[usize::from(copied.instruction.is_none())..] {
+        let tries = [register, None];
+        for instruction in &tries[usize::from(register.is_none())..] {
             let opline = match (instruction, &stored) {
                 (Some(instruction), _) => instruction.0.to_le_bytes().to_vec(),
                 (None, Some(stored)) => stored.clone(),

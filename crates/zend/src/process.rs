@@ -110,6 +110,9 @@ pub struct Engine {
     known_in: u64,
     /// The stack segment that did not lead to the heap, so that it is not asked again.
     heapless: RemoteAddr,
+    /// Where opcache puts what its JIT has compiled, and whether that has been seen to run.
+    pub(crate) compiled: Option<Range>,
+    pub(crate) runs_compiled: bool,
 }
 
 /// A stack, and what was copied with it.
@@ -211,6 +214,8 @@ impl Engine {
             globals_now: Vec::new(),
             known_in: 0,
             heapless: RemoteAddr::NULL,
+            compiled: opcache.and_then(|(memory, _)| find_compiled(target, memory)),
+            runs_compiled: false,
             version,
         };
         let mut ranges = Vec::new();
@@ -553,6 +558,12 @@ fn find_opcache<T: Memory + Symbols + ?Sized>(
         }
     }
     Ok(None)
+}
+
+/// Where the JIT puts its code: behind the rest of opcache's memory, of which it is a part.
+fn find_compiled<T: Symbols + ?Sized>(target: &T, opcache: SharedRange) -> Option<Range> {
+    let of_opcache = |shared: &SharedRange| shared.executable && shared.object == opcache.object;
+    target.shared_memory().into_iter().find(of_opcache).map(|shared| shared.range)
 }
 
 const _: () = {
