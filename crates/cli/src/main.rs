@@ -10,6 +10,7 @@ mod dump;
 mod failure;
 mod record;
 mod report;
+mod sampler;
 
 use std::io::{self, Write};
 use std::process::ExitCode;

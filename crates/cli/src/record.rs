@@ -11,13 +11,14 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use slip_model::{Language, Mode, Process, RecordingInfo, Totals};
 use slip_record::file::{FileError, Writer, load};
 use slip_record::{
-    Ending, KernelSampler, Launched, OutsideOptions, OutsideSampler, ProbeError, Progress, Sampler, Session,
-    SessionError, SessionOptions, Target, TargetIssue, TargetSet, launch, unix_ns,
+    Ending, Launched, OutsideSampler, Progress, Sampler, Session, SessionError, SessionOptions, Target,
+    TargetIssue, TargetSet, launch, unix_ns,
 };
 use slip_report::{Format, Options as ReportOptions, utc};
 
 use crate::args::{ModeName, RecordOptions, SamplerName, TargetOptions};
 use crate::failure::{self, Failure, of_issue};
+use crate::sampler::{WhyOutside, cannot_see, choose, look_of};
 
 /// Most processes that are named because they could not be sampled.
 const MAX_WARNINGS: usize = 5;
@@ -189,89 +190,19 @@ pub(crate) fn run(options: &RecordOptions) -> Result<(), Failure> {
     }
 }
 
-/// Highest rate at which the kernel samples unless it is asked to by name: each sample is paid by the target, with 6 us and
-/// more, while the one that reads from outside has a CPU of its own.
-const MAX_KERNEL_HZ: u32 = 2_000;
-
-/// A sampler, and why it is not the better one.
-struct Chosen {
-    sampler: Box<dyn Sampler>,
-    why_outside: Option<WhyOutside>,
-}
-
-/// What is in the header of a recording.
-fn cannot_see(sampler: &dyn Sampler, why_outside: Option<&WhyOutside>) -> Vec<String> {
-    why_outside.map(WhyOutside::sentence).into_iter().chain(sampler.cannot_see()).collect()
-}
-
-/// What keeps the kernel from sampling, and what helps.
-struct WhyOutside {
-    reason: String,
-    remedy: Option<&'static str>,
-}
-
-impl WhyOutside {
-    fn sentence(&self) -> String {
-        format!("the stacks are read from outside, not by the kernel: {}", self.reason)
-    }
-}
-
-fn look_of(options: &RecordOptions) -> OutsideOptions {
-    OutsideOptions { mode: Mode::from(options.mode), keep_query: options.keep_query, pause: options.pause }
-}
-
-/// The sampler that was asked for, or the best that can be had.
-fn choose(options: &RecordOptions, interval_ns: u64) -> Result<Chosen, Failure> {
-    let how = look_of(options);
-    let outside = |why_outside| Ok(Chosen { sampler: Box::new(OutsideSampler::new(how)), why_outside });
-    let is_by_name = options.sampler == SamplerName::Kernel;
-    if options.sampler == SamplerName::Outside {
-        return outside(None);
-    }
-    if how.mode == Mode::Gil || how.pause {
-        if !is_by_name {
-            return outside(None);
-        }
-        return Err(Failure::new(
-            failure::USAGE,
-            "the kernel does not see who holds the global interpreter lock, and stops nobody",
-        )
-        .hint("`--mode gil` and `--pause` go with `--sampler outside`"));
-    }
-    if options.rate > MAX_KERNEL_HZ && !is_by_name {
-        return outside(None);
-    }
-    match KernelSampler::start(how, interval_ns) {
-        Ok(sampler) => Ok(Chosen { sampler: Box::new(sampler), why_outside: None }),
-        Err(error) if is_by_name => {
-            let status = match error {
-                ProbeError::Denied(_) => failure::PERMISSION,
-                _ => failure::UNSUPPORTED,
-            };
-            Err(Failure::new(status, error.to_string())
-                .hint("as root it may be allowed; `--sampler outside` needs nothing of the kernel"))
-        }
-        Err(error) => {
-            let remedy = match error {
-                ProbeError::Denied(_) => {
-                    "as root, or with CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE, the kernel copies the stacks"
-                }
-                ProbeError::NoTypes => "a kernel built with CONFIG_DEBUG_INFO_BTF can",
-                _ => "`slip check` says what this kernel can do",
-            };
-            // What the kernel's verifier says is long.
-            let reason = error.to_string().lines().next().unwrap_or_default().to_owned();
-            outside(Some(WhyOutside { reason, remedy: Some(remedy) }))
-        }
-    }
-}
-
 /// Says which interpreters are not in the recording.
 #[allow(clippy::print_stderr, reason = "what is said to the user besides data")]
 fn warn_of(left_out: &[(u32, TargetIssue)]) {
     let missed: Vec<&(u32, TargetIssue)> = left_out
         .iter()
-        .filter(|(_, issue)| matches!(issue, TargetIssue::Denied { .. } | TargetIssue::Unsupported { .. }))
+        .filter(|(_, issue)| {
+            matches!(
+                issue,
+                TargetIssue::Denied { .. }
+                    | TargetIssue::Unsupported { .. }
+                    | TargetIssue::NeedsOutside { .. }
+            )
+        })
         .collect();
     for (pid, issue) in missed.iter().take(MAX_WARNINGS) {
         eprintln!("warning: {}; it is not in the recording", of_issue(*pid, issue).words().0);

@@ -1,0 +1,84 @@
+//! Which sampler takes the samples of `slip record`, and why it is not the better one.
+
+use slip_model::Mode;
+use slip_record::{KernelSampler, OutsideOptions, OutsideSampler, ProbeError, Sampler};
+
+use crate::args::{RecordOptions, SamplerName};
+use crate::failure::{self, Failure};
+
+/// Highest rate at which the kernel samples unless it is asked to by name: each sample is paid by the target, with 6 us and
+/// more, while the one that reads from outside has a CPU of its own.
+const MAX_KERNEL_HZ: u32 = 2_000;
+
+/// A sampler, and why it is not the better one.
+pub(crate) struct Chosen {
+    pub(crate) sampler: Box<dyn Sampler>,
+    pub(crate) why_outside: Option<WhyOutside>,
+}
+
+/// What is in the header of a recording.
+pub(crate) fn cannot_see(sampler: &dyn Sampler, why_outside: Option<&WhyOutside>) -> Vec<String> {
+    why_outside.map(WhyOutside::sentence).into_iter().chain(sampler.cannot_see()).collect()
+}
+
+/// What keeps the kernel from sampling, and what helps.
+pub(crate) struct WhyOutside {
+    pub(crate) reason: String,
+    pub(crate) remedy: Option<&'static str>,
+}
+
+impl WhyOutside {
+    pub(crate) fn sentence(&self) -> String {
+        format!("the stacks are read from outside, not by the kernel: {}", self.reason)
+    }
+}
+
+pub(crate) fn look_of(options: &RecordOptions) -> OutsideOptions {
+    OutsideOptions { mode: Mode::from(options.mode), keep_query: options.keep_query, pause: options.pause }
+}
+
+/// The sampler that was asked for, or the best that can be had.
+pub(crate) fn choose(options: &RecordOptions, interval_ns: u64) -> Result<Chosen, Failure> {
+    let how = look_of(options);
+    let outside = |why_outside| Ok(Chosen { sampler: Box::new(OutsideSampler::new(how)), why_outside });
+    let is_by_name = options.sampler == SamplerName::Kernel;
+    if options.sampler == SamplerName::Outside {
+        return outside(None);
+    }
+    if how.mode == Mode::Gil || how.pause {
+        if !is_by_name {
+            return outside(None);
+        }
+        return Err(Failure::new(
+            failure::USAGE,
+            "the kernel does not see who holds the global interpreter lock, and stops nobody",
+        )
+        .hint("`--mode gil` and `--pause` go with `--sampler outside`"));
+    }
+    if options.rate > MAX_KERNEL_HZ && !is_by_name {
+        return outside(None);
+    }
+    match KernelSampler::start(how, interval_ns) {
+        Ok(sampler) => Ok(Chosen { sampler: Box::new(sampler), why_outside: None }),
+        Err(error) if is_by_name => {
+            let status = match error {
+                ProbeError::Denied(_) => failure::PERMISSION,
+                _ => failure::UNSUPPORTED,
+            };
+            Err(Failure::new(status, error.to_string())
+                .hint("as root it may be allowed; `--sampler outside` needs nothing of the kernel"))
+        }
+        Err(error) => {
+            let remedy = match error {
+                ProbeError::Denied(_) => {
+                    "as root, or with CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE, the kernel copies the stacks"
+                }
+                ProbeError::NoTypes => "a kernel built with CONFIG_DEBUG_INFO_BTF can",
+                _ => "`slip check` says what this kernel can do",
+            };
+            // What the kernel's verifier says is long.
+            let reason = error.to_string().lines().next().unwrap_or_default().to_owned();
+            outside(Some(WhyOutside { reason, remedy: Some(remedy) }))
+        }
+    }
+}
