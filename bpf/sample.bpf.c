@@ -214,8 +214,9 @@ static __always_inline void send_stack(struct scratch *scratch, const struct sli
 static __always_inline void send_sample(struct scratch *scratch, const struct slip_target *target)
 {
 	__u64 bytes = scratch->sample.anchor_bytes;
-	/* Nothing tells this request from the next one yet: it is to be named at once. */
-	bool is_urgent = target->request && !scratch->sample.request;
+	/* It is to be named at once: nothing tells this request from the next one yet, or it may end soon, and what its functions are
+	 * cannot be asked then. Waits are too many for that. */
+	bool is_urgent = target->request && (scratch->sample.kind == SLIP_EVENT_SAMPLE || !scratch->sample.request);
 
 	barrier_var(bytes);
 	if (bytes > SLIP_ANCHOR_BYTES) {

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import math
 import os
 import select
 import signal
@@ -11,6 +10,10 @@ import subprocess
 import sys
 import tempfile
 import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
+# pylint: disable=wrong-import-position
+from interval import middle, text
 
 PROGRAMS = "fixtures/programs/python"
 SLICES, SLIP = "target/release/examples/kernel_slices", "target/release/slip"
@@ -39,18 +42,6 @@ REASONS = {
     "waits_for_several": "poll",
     "waits_for_child": "child",
 }
-
-
-def middle(values):
-    """The median and the interval that holds it with 95 %, by order."""
-    values = sorted(values)
-    half = 0.98 * math.sqrt(len(values))
-    low, high = int(len(values) / 2 - half), math.ceil(len(values) / 2 + half)
-    return statistics.median(values), values[max(low, 0)], values[min(high, len(values) - 1)]
-
-
-def text(found, digits=2):
-    return "{:.{d}f} [{:.{d}f}, {:.{d}f}]".format(*found, d=digits)
 
 
 class Program:

@@ -15,19 +15,21 @@ CPU, that is a large part, and wake-ups that come too late are nobody's fault.
 
 import argparse
 import json
-import math
 import mmap
 import os
 import re
 import select
 import shutil
 import signal
-import statistics
 import struct
 import subprocess
 import sys
 import tempfile
 import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
+# pylint: disable=wrong-import-position
+from interval import middle, text
 
 SLIP, PROGRAMS = "target/release/slip", "fixtures/programs/python"
 
@@ -44,18 +46,6 @@ START_S, END_S = 1.5, 60
 
 TOOLS = {"slip": "slip", "sleeps": "waking up alone", "tachyon": "profiling.sampling", "spy": "py-spy --nonblocking", "spy-stops": "py-spy (stops the target)"}
 PEERS = ("tachyon", "spy")
-
-
-def middle(values):
-    """The median and the interval that holds it with 95 %, by order."""
-    values = sorted(values)
-    half = 0.98 * math.sqrt(len(values))
-    low, high = int(len(values) / 2 - half), math.ceil(len(values) / 2 + half)
-    return statistics.median(values), values[max(low, 0)], values[min(high, len(values) - 1)]
-
-
-def text(found, digits=2):
-    return "{:.{d}f} [{:.{d}f}, {:.{d}f}]".format(*found, d=digits)
 
 
 def cpu_ns(pid):

@@ -343,8 +343,9 @@ impl Engine {
                 // What was read after the frames, names or facts, may belong to the next request.
                 self.tracker.take_back();
                 out.request = None;
-                // Names that were read for a stack of one moment have been held against its request already.
-                if !of_one_moment || proof.value.is_none() {
+                // Names that were read for a stack of one moment have been held against its request already, and where no
+                // frame runs there are none.
+                if !of_one_moment || (proof.value.is_none() && running) {
                     out.stack.outcome = Outcome::Torn;
                     out.stack.stack = StackId::default();
                     out.stack.truncated = false;
