@@ -12,6 +12,7 @@ use slip_report::clean;
 use crate::args::CheckOptions;
 use crate::failure::{self, Failure, of_issue};
 use crate::record::target_of;
+use crate::sampler::MAX_KERNEL_HZ;
 
 /// Capabilities by their bit in `CapEff`, with what they are needed for.
 const CAP_SYS_PTRACE: u32 = 19;
@@ -144,17 +145,14 @@ fn kernel() -> (Line, Option<KernelSampler>) {
         let options = OutsideOptions { mode, ..OutsideOptions::default() };
         KernelSampler::start(options, 1_000_000_000)
     };
-    let mut sampler = None;
-    let (works, state, fix) = match (start(Mode::Wall), start(Mode::Cpu)) {
-        (Ok(started), _) => {
-            sampler = Some(started);
-            (true, "eBPF: each wait, and up to 2000 Hz what runs".to_owned(), None)
-        }
-        (Err(_), Ok(_)) => {
-            let state = "eBPF: only record --mode cpu; its waits need Linux 5.15".to_owned();
-            (true, state, None)
-        }
-        (_, Err(error)) => {
+    let what = "stacks copied in the kernel";
+    if let Ok(sampler) = start(Mode::Wall) {
+        let state = format!("eBPF: each wait, and up to {MAX_KERNEL_HZ} Hz what runs");
+        return (Line { works: true, what, state, fix: None }, Some(sampler));
+    }
+    let (works, state, fix) = match start(Mode::Cpu) {
+        Ok(_) => (true, "eBPF: only record --mode cpu; its waits need Linux 5.15".to_owned(), None),
+        Err(error) => {
             let fix = match error {
                 ProbeError::Denied(_) => {
                     Some(format!("sudo setcap cap_bpf,cap_perfmon,cap_sys_ptrace+ep {SLIP}"))
@@ -165,7 +163,7 @@ fn kernel() -> (Line, Option<KernelSampler>) {
             (false, error.to_string().lines().next().unwrap_or_default().to_owned(), fix)
         }
     };
-    (Line { works, what: "stacks copied in the kernel", state, fix }, sampler)
+    (Line { works, what, state, fix }, None)
 }
 
 /// Whose processes may be read, with this capability and this `kernel.yama.ptrace_scope` (empty: a kernel without Yama).

@@ -8,7 +8,7 @@ use crate::failure::{self, Failure};
 
 /// Highest rate at which the kernel samples unless it is asked to by name: each sample is paid by the target, with 6 us and
 /// more, while the one that reads from outside has a CPU of its own.
-const MAX_KERNEL_HZ: u32 = 2_000;
+pub(crate) const MAX_KERNEL_HZ: u32 = 2_000;
 
 /// A sampler, and why it is not the better one.
 pub(crate) struct Chosen {

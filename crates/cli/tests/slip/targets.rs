@@ -257,20 +257,25 @@ parent()
     assert_eq!(ran.code, 0, "{}", ran.stderr);
 }
 
+/// A program in a pid namespace of its own, in which it calls itself by a small number, and its number here.
+fn contained(text: &str) -> (Target, String) {
+    let mut command = Command::new("unshare");
+    command.args(["--fork", "--pid", "--mount-proc", "--kill-child"]).arg(python()).args(["-c", text]);
+    let target = Target::start(&mut command);
+    let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", target.0.id())).unwrap();
+    (target, children.trim().to_owned())
+}
+
 #[test]
 fn a_container_s_pid_and_files_are_understood() {
     if !root_or_skip("a_container_s_pid_and_files_are_understood") {
         return;
     }
-    // A pid namespace of its own: the target calls itself by a small number there.
-    let mut command = Command::new("unshare");
-    command.args(["--fork", "--pid", "--mount-proc", "--kill-child"]).arg(python()).args(["-c", WAITING]);
-    let target = Target::start(&mut command);
-    let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", target.0.id())).unwrap();
-    let dump = run(&["dump", "--pid", children.trim(), "--json"]).json();
+    let (_target, pid) = contained(WAITING);
+    let dump = run(&["dump", "--pid", &pid, "--json"]).json();
     assert_eq!(dump["processes"][0]["ns_pid"], 1);
     assert_eq!(frame_names(&dump)[0][0], "waiting");
-    assert_eq!(dump["processes"][0]["threads"][0]["tid"].to_string(), children.trim());
+    assert_eq!(dump["processes"][0]["threads"][0]["tid"].to_string(), pid);
 }
 
 #[test]
@@ -278,15 +283,12 @@ fn a_container_s_process_is_recorded() {
     if !root_or_skip("a_container_s_process_is_recorded") {
         return;
     }
-    let mut command = Command::new("unshare");
-    command.args(["--fork", "--pid", "--mount-proc", "--kill-child"]).arg(python()).args(["-c", BUSY]);
-    let target = Target::start(&mut command);
-    let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", target.0.id())).unwrap();
+    let (_target, pid) = contained(BUSY);
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("a.slip");
     let name = file.to_str().unwrap();
     for sampler in ["auto", "outside"] {
-        let asked = ["record", "--pid", children.trim(), "--sampler", sampler, "--force", "--duration", "1"];
+        let asked = ["record", "--pid", &pid, "--sampler", sampler, "--force", "--duration", "1"];
         let ran = run(&[&asked[..], &["--quiet", "--output", name]].concat());
         assert_eq!(ran.code, 0, "{sampler}: {}", ran.stderr);
         assert!(quality(&file)["samples"].as_u64().unwrap() > 0, "{sampler}");
