@@ -22,8 +22,9 @@ pub(crate) fn layout(offsets: &FrameOffsets) -> FrameLayout {
 }
 
 /// A frame that may be shown.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct RawFrame {
+    /// Null for one that stands for the interpreter itself.
     code: RemoteAddr,
     instr_ptr: RemoteAddr,
     /// Frames of generators are complete from the begin.
@@ -34,12 +35,16 @@ struct RawFrame {
 #[derive(Debug, Default)]
 pub(crate) struct Resolver {
     raw: Vec<RawFrame>,
-    frames: Vec<FrameId>,
+    /// What is shown of each, if anything.
+    frames: Vec<Option<FrameId>>,
     outside: Vec<RemoteAddr>,
 }
 
 impl Resolver {
     /// The stack of `chain`; `None` if its frames turn out not to belong together.
+    ///
+    /// `known` has the stacks that end with callers which need not be interpreted, the outermost first. Those of the other
+    /// frames are added.
     pub(crate) fn stack<M: Memory + ?Sized>(
         &mut self,
         memory: &M,
@@ -47,15 +52,19 @@ impl Resolver {
         codes: &mut CodeCache,
         interner: &mut Interner,
         chain: &Chain,
+        known: &mut Vec<StackId>,
     ) -> Result<Option<StackId>, ReadError> {
         let frame = &offsets.frame;
         self.raw.clear();
-        for bytes in chain.bytes.chunks_exact(frame.len.max(1)) {
+        let all = chain.bytes.chunks_exact(frame.len.max(1));
+        let new = all.len().saturating_sub(known.len());
+        for bytes in all.take(new) {
             if !frame.may_be_frame(bytes) {
                 return Ok(None);
             }
             // Such a frame stands for a call from C into the interpreter: it runs no code of the program.
             if frame.is_shim(bytes) {
+                self.raw.push(RawFrame::default());
                 continue;
             }
             let code = RemoteAddr(addr_at(bytes, frame.executable).0 & !TAG_BITS);
@@ -70,16 +79,37 @@ impl Resolver {
                 may_be_incomplete: bytes.get(frame.owner) != Some(&FRAME_OWNED_BY_GENERATOR),
             });
         }
-        codes.prepare(memory, offsets, interner, self.raw.iter().map(|raw| raw.code))?;
+        self.prepare(memory, offsets, codes, interner)?;
         if self.resolve(offsets, codes, interner) {
-            return Ok(Some(interner.stack(&self.frames)));
+            return Ok(Some(self.push(interner, known)));
         }
         // An entry may be confirmed and yet outdated, see `code.rs`. Read these code objects anew, once.
         for addr in self.outside.drain(..) {
             codes.forget(addr);
         }
-        codes.prepare(memory, offsets, interner, self.raw.iter().map(|raw| raw.code))?;
-        Ok(self.resolve(offsets, codes, interner).then(|| interner.stack(&self.frames)))
+        self.prepare(memory, offsets, codes, interner)?;
+        Ok(self.resolve(offsets, codes, interner).then(|| self.push(interner, known)))
+    }
+
+    fn prepare<M: Memory + ?Sized>(
+        &self,
+        memory: &M,
+        offsets: &Offsets,
+        codes: &mut CodeCache,
+        interner: &mut Interner,
+    ) -> Result<(), ReadError> {
+        let shown = self.raw.iter().filter(|raw| !raw.code.is_null());
+        codes.prepare(memory, offsets, interner, shown.map(|raw| raw.code))
+    }
+
+    /// Puts the frames above the callers whose stacks are `known`.
+    fn push(&self, interner: &mut Interner, known: &mut Vec<StackId>) -> StackId {
+        let mut stack = known.last().copied().unwrap_or_default();
+        for frame in self.frames.iter().rev() {
+            stack = frame.map_or(stack, |frame| interner.push(stack, frame));
+            known.push(stack);
+        }
+        stack
     }
 
     /// False if an instruction is not one of its function.
@@ -87,17 +117,21 @@ impl Resolver {
         self.frames.clear();
         self.outside.clear();
         for raw in &self.raw {
+            if raw.code.is_null() {
+                self.frames.push(None);
+                continue;
+            }
             match codes.place(offsets, interner, raw.code, raw.instr_ptr, raw.may_be_incomplete) {
-                Place::At(frame) => self.frames.push(frame),
+                Place::At(frame) => self.frames.push(Some(frame)),
                 // None of these is code that the program would recognise.
-                Place::Before | Place::NoCode => {}
+                Place::Before | Place::NoCode => self.frames.push(None),
                 Place::Unreadable => {
                     let name = interner.string(UNREADABLE);
-                    self.frames.push(interner.frame(Frame {
+                    self.frames.push(Some(interner.frame(Frame {
                         kind: FrameKind::Marker,
                         name,
                         ..Frame::default()
-                    }));
+                    })));
                 }
                 Place::Outside => self.outside.push(raw.code),
             }

@@ -27,7 +27,7 @@ impl<'a, M: Memory + ?Sized> Leading<'a, M> {
         Self { memory, ranges, copied: RefCell::new(copied) }
     }
 
-    /// What these ranges held, with more behind it; nothing if they could not be read, or nobody asked.
+    /// What these ranges held; nothing if they could not be read, or nobody asked.
     pub(crate) fn into_bytes(self) -> Option<Vec<u8>> {
         let copied = self.copied.into_inner();
         copied.is_whole.then_some(copied.bytes)
@@ -45,10 +45,10 @@ impl<M: Memory + ?Sized> Memory for Leading<'_, M> {
             return self.memory.read_ranges(ranges, buf);
         }
         let len = self.ranges.iter().map(|range| range.len).sum::<usize>();
-        copied.bytes.resize(len + buf.len(), 0);
-        let done = self.memory.read_ranges(&[self.ranges, ranges].concat(), &mut copied.bytes)?;
+        copied.bytes.resize(len, 0);
+        let both = [self.ranges, ranges].concat();
+        let done = self.memory.read_ranges_into_two(&both, &mut copied.bytes, buf)?;
         copied.is_whole = done >= self.ranges.len();
-        buf.copy_from_slice(&copied.bytes[len..]);
         Ok(done.saturating_sub(self.ranges.len()))
     }
 }
@@ -100,7 +100,7 @@ mod tests {
         assert_eq!(leading.read_ranges(&[range(40)], &mut buf), Ok(1));
         assert_eq!(buf, [40, 41]);
         assert_eq!(memory.0.get(), 2);
-        assert_eq!(leading.into_bytes().unwrap()[..4], [10, 11, 20, 21]);
+        assert_eq!(leading.into_bytes().unwrap(), [10, 11, 20, 21]);
     }
 
     #[test]
@@ -109,7 +109,7 @@ mod tests {
         let here = [range(10)];
         let leading = Leading::new(&memory, &here, Vec::new());
         assert_eq!(leading.read_ranges(&[range(30), range(200)], &mut [0; 4]), Ok(1));
-        assert_eq!(leading.into_bytes().unwrap()[..2], [10, 11]);
+        assert_eq!(leading.into_bytes().unwrap(), [10, 11]);
         let gone = [range(10), range(200)];
         let leading = Leading::new(&memory, &gone, Vec::new());
         assert_eq!(leading.read_ranges(&[range(30)], &mut [0; 2]), Ok(0));

@@ -37,7 +37,22 @@ pub(crate) struct LastStack {
     pub(crate) bytes: Vec<u8>,
     /// What the code objects had been confirmed under; 0 if the stack must be interpreted anew.
     pub(crate) epoch: u64,
-    pub(crate) stack: StackId,
+    /// The stack that ends with each frame, the outermost first.
+    pub(crate) stacks: Vec<StackId>,
+}
+
+impl LastStack {
+    /// Keeps what is known of the callers that are the same in `bytes`, `len` each; nothing if the frames were interpreted
+    /// under another epoch. Callers wait: from one sample to the next few of them change.
+    pub(crate) fn keep_callers(&mut self, epoch: u64, bytes: &[u8], len: usize) {
+        let same = if self.epoch == epoch {
+            let pairs = self.bytes.rchunks_exact(len).zip(bytes.rchunks_exact(len));
+            pairs.take_while(|(then, now)| then == now).count()
+        } else {
+            0
+        };
+        self.stacks.truncate(same);
+    }
 }
 
 /// What a thread state says about its place in the list, and who the thread is.
@@ -226,5 +241,32 @@ impl Anchor for ThreadAnchor {
 
     fn calling(&self, read: &dyn Fn(RemoteAddr, &mut [u8]) -> bool, caller: &[u8], callee: &[u8]) -> Calling {
         self.frame.calling(read, caller, callee)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn callers_are_kept_from_the_outermost_to_the_first_that_differs() {
+        let last = |stacks: &[u32]| LastStack {
+            bytes: b"aabbcc".to_vec(),
+            epoch: 7,
+            stacks: stacks.iter().copied().map(StackId).collect(),
+        };
+        let kept = |epoch, bytes: &[u8]| {
+            let mut last = last(&[1, 2, 3]);
+            last.keep_callers(epoch, bytes, 2);
+            last.stacks.len()
+        };
+        assert_eq!(kept(7, b"aabbcc"), 3);
+        assert_eq!(kept(7, b"axbbcc"), 2, "the innermost frame has moved on");
+        assert_eq!(kept(7, b"xxaabbcc"), 3, "it has called another one");
+        assert_eq!(kept(7, b"bbcc"), 2, "it has returned");
+        assert_eq!(kept(7, b"aabxcc"), 1, "what is above a frame that differs is another stack");
+        assert_eq!(kept(7, b"aabbcx"), 0);
+        assert_eq!(kept(8, b"aabbcc"), 0, "code objects may be others now");
+        assert_eq!(kept(7, b""), 0);
     }
 }

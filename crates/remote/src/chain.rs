@@ -271,6 +271,9 @@ pub struct ChainReader {
     lately: Vec<(Range, u32)>,
     /// Room kept after the innermost frame.
     slack: u64,
+    /// What was predicted from last, if the next prediction from the same would be the same.
+    steady: Option<Head>,
+    steady_addrs: Vec<RemoteAddr>,
     ranges: Vec<Range>,
     look: Look,
     repair: Look,
@@ -286,6 +289,8 @@ impl ChainReader {
             last: Vec::new(),
             lately: Vec::new(),
             slack: SLACK_BYTES,
+            steady: None,
+            steady_addrs: Vec::new(),
             ranges: Vec::new(),
             look: Look::default(),
             repair: Look::default(),
@@ -371,6 +376,7 @@ impl ChainReader {
         if !take(&mut self.look, &mut self.ranges, memory, anchor)? {
             self.last.clear();
             self.lately.clear();
+            self.steady = None;
             return Ok(None);
         }
         let Some(head) = self.look.head else { return Ok(None) };
@@ -486,6 +492,10 @@ impl ChainReader {
 
     /// Expects the frames where they are now, and room for as deep a stack as there was lately.
     fn predict(&mut self, head: Head) {
+        if self.steady == Some(head) && self.steady_addrs == self.addrs {
+            return;
+        }
+        let slack = self.slack;
         let top = |pieces: &[Range]| {
             let at = pieces.partition_point(|piece| piece.addr <= head.current).checked_sub(1)?;
             (pieces[at].end() >= head.current.0).then(|| pieces[at].end())
@@ -497,6 +507,13 @@ impl ChainReader {
         let small = |piece: &&Range| piece.len <= MAX_LATELY_BYTES;
         note(&mut self.lately, self.last.iter().filter(small).copied());
         self.expect_what_was_lately();
+        // Nothing that was seen earlier fades any more, neither room for a deeper stack nor pieces.
+        let is_steady = self.slack == slack
+            && self.slack == SLACK_BYTES
+            && self.predicted == self.last
+            && self.lately.len() == self.last.iter().filter(small).count();
+        self.steady = is_steady.then_some(head);
+        self.steady_addrs.clone_from(&self.addrs);
     }
 
     /// Expects the frames where they are now, or, if they are only a part of the chain, there too.
@@ -504,6 +521,7 @@ impl ChainReader {
         if is_whole {
             return self.predict(head);
         }
+        self.steady = None;
         let len = self.layout.len;
         let is_new = |addr: &&RemoteAddr| !self.last.iter().any(|piece| piece.find(**addr, len).is_some());
         let innermost = self.addrs.iter().filter(is_new).take(MAX_LATELY);

@@ -9,6 +9,7 @@ use std::ptr;
 use thiserror::Error;
 
 use crate::elf::{ElfFacts, read_facts};
+use crate::memory::read_and_split;
 use crate::procfs::{process_stat, status_value};
 use crate::{Mapping, Memory, Range, ReadError, RemoteAddr, SharedObject, SharedRange, Symbols, parse_maps};
 
@@ -145,52 +146,76 @@ impl Memory for LiveProcess {
             let len: usize = group.iter().map(|range| range.len).sum();
             let (head, tail) = rest.split_at_mut(len);
             rest = tail;
-            let piece = |range: &Range| libc::iovec {
-                iov_base: range.addr.0 as *mut libc::c_void,
-                iov_len: range.len,
-            };
-            let mut few = [libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; FEW_PIECES];
-            let many: Vec<libc::iovec>;
-            let pieces = if let Some(few) = few.get_mut(..group.len()) {
-                for (slot, range) in few.iter_mut().zip(group) {
-                    *slot = piece(range);
-                }
-                &*few
-            } else {
-                many = group.iter().map(piece).collect();
-                &many[..]
-            };
-            let local = libc::iovec { iov_base: head.as_mut_ptr().cast(), iov_len: len };
-            // SAFETY: `local` describes `head`, which is borrowed mutably for the whole call; the kernel checks the
-            // addresses of the other process itself and never writes there.
-            let copied = unsafe {
-                libc::process_vm_readv(
-                    self.pid.cast_signed(),
-                    &raw const local,
-                    1,
-                    pieces.as_ptr(),
-                    group.len() as libc::c_ulong,
-                    0,
-                )
-            };
-            let Ok(mut copied) = usize::try_from(copied) else {
-                return match io::Error::last_os_error().raw_os_error() {
-                    Some(libc::ESRCH) => Err(ReadError::Gone { pid: self.pid }),
-                    Some(libc::EPERM) => Err(ReadError::Denied { pid: self.pid }),
-                    // Not even the first byte is mapped.
-                    _ => Ok(done),
-                };
-            };
-            // The kernel stops at the first byte that it cannot read.
-            for range in group {
-                if copied < range.len {
-                    return Ok(done);
-                }
-                copied -= range.len;
-                done += 1;
+            let copied = self.copy(group, head, &mut [])?;
+            done += copied;
+            if copied < group.len() {
+                break;
             }
         }
         Ok(done)
+    }
+
+    fn read_ranges_into_two(
+        &self,
+        ranges: &[Range],
+        first: &mut [u8],
+        rest: &mut [u8],
+    ) -> Result<usize, ReadError> {
+        debug_assert_eq!(ranges.iter().map(|range| range.len).sum::<usize>(), first.len() + rest.len());
+        if ranges.len() <= MAX_PIECES {
+            return self.copy(ranges, first, rest);
+        }
+        read_and_split(self, ranges, first, rest)
+    }
+}
+
+impl LiveProcess {
+    /// Copies at most [`MAX_PIECES`] ranges into `first` and from there on into `rest`; how many were copied whole.
+    fn copy(&self, ranges: &[Range], first: &mut [u8], rest: &mut [u8]) -> Result<usize, ReadError> {
+        let piece =
+            |range: &Range| libc::iovec { iov_base: range.addr.0 as *mut libc::c_void, iov_len: range.len };
+        let mut few = [libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; FEW_PIECES];
+        let many: Vec<libc::iovec>;
+        let pieces = if let Some(few) = few.get_mut(..ranges.len()) {
+            for (slot, range) in few.iter_mut().zip(ranges) {
+                *slot = piece(range);
+            }
+            &*few
+        } else {
+            many = ranges.iter().map(piece).collect();
+            &many[..]
+        };
+        let ours = |buf: &mut [u8]| libc::iovec { iov_base: buf.as_mut_ptr().cast(), iov_len: buf.len() };
+        let local = [ours(first), ours(rest)];
+        let locals = if rest.is_empty() { 1 } else { 2 };
+        // SAFETY: `local` describes `first` and `rest`, which are borrowed mutably for the whole call; the kernel checks the
+        // addresses of the other process itself and never writes there.
+        let copied = unsafe {
+            libc::process_vm_readv(
+                self.pid.cast_signed(),
+                local.as_ptr(),
+                locals,
+                pieces.as_ptr(),
+                ranges.len() as libc::c_ulong,
+                0,
+            )
+        };
+        let Ok(mut copied) = usize::try_from(copied) else {
+            return match io::Error::last_os_error().raw_os_error() {
+                Some(libc::ESRCH) => Err(ReadError::Gone { pid: self.pid }),
+                Some(libc::EPERM) => Err(ReadError::Denied { pid: self.pid }),
+                // Not even the first byte is mapped.
+                _ => Ok(0),
+            };
+        };
+        // The kernel stops at the first byte that it cannot read.
+        for (done, range) in ranges.iter().enumerate() {
+            if copied < range.len {
+                return Ok(done);
+            }
+            copied -= range.len;
+        }
+        Ok(ranges.len())
     }
 }
 
@@ -341,6 +366,25 @@ mod tests {
             process.read(RemoteAddr(u64::MAX - 4), &mut [0; 8]),
             Err(ReadError::Unmapped { addr: RemoteAddr(u64::MAX - 4), len: 8 })
         );
+    }
+
+    #[test]
+    fn two_buffers_are_filled_one_after_the_other() {
+        let process = LiveProcess::open(std::process::id()).unwrap();
+        let here: Vec<u8> = (0..3_000u32).map(|n| n.to_le_bytes()[0]).collect();
+        for pieces in [3, 3_000] {
+            let len = 3_000 / pieces;
+            let ranges: Vec<Range> = (0..pieces)
+                .map(|at| Range::new(RemoteAddr(here.as_ptr() as u64 + (at * len) as u64), len))
+                .collect();
+            let (mut first, mut rest) = ([0; 1_234], [0; 1_766]);
+            assert_eq!(process.read_ranges_into_two(&ranges, &mut first, &mut rest), Ok(pieces));
+            assert_eq!([&first[..], &rest[..]].concat(), here);
+        }
+        let ranges = [Range::new(RemoteAddr(here.as_ptr() as u64), 8), Range::new(RemoteAddr(8), 8)];
+        let (mut first, mut rest) = ([0; 8], [0; 8]);
+        assert_eq!(process.read_ranges_into_two(&ranges, &mut first, &mut rest), Ok(1));
+        assert_eq!(first, here[..8]);
     }
 
     #[test]

@@ -118,6 +118,35 @@ pub trait Memory {
         }
         Ok(ranges.len())
     }
+
+    /// The same, but the bytes go into `first` until it is full, and from there on into `rest`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Memory::read_ranges`].
+    fn read_ranges_into_two(
+        &self,
+        ranges: &[Range],
+        first: &mut [u8],
+        rest: &mut [u8],
+    ) -> Result<usize, ReadError> {
+        read_and_split(self, ranges, first, rest)
+    }
+}
+
+/// [`Memory::read_ranges_into_two`] by way of one buffer.
+pub(crate) fn read_and_split<M: Memory + ?Sized>(
+    memory: &M,
+    ranges: &[Range],
+    first: &mut [u8],
+    rest: &mut [u8],
+) -> Result<usize, ReadError> {
+    let mut bytes = vec![0; first.len() + rest.len()];
+    let done = memory.read_ranges(ranges, &mut bytes)?;
+    let (head, tail) = bytes.split_at(first.len());
+    first.copy_from_slice(head);
+    rest.copy_from_slice(tail);
+    Ok(done)
 }
 
 /// Where the target's programs and libraries keep things.
