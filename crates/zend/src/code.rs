@@ -26,11 +26,11 @@ pub(crate) struct Buffers {
 pub(crate) type Restarts = [u64; 3];
 
 /// Whose memory it is: one process's own, or an object's that processes share.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Owner(u32);
 
 /// An address, and whose memory it is in.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct CodeAddr {
     pub(crate) owner: Owner,
     pub(crate) addr: RemoteAddr,

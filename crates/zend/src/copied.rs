@@ -5,6 +5,7 @@ use std::time::Instant;
 use slip_model::{Interner, Outcome};
 use slip_remote::{Copied, Memory, PlanRange, ReadError, RemoteAddr, StackPlan};
 
+use crate::bytes::addr_at;
 use crate::code::CodeCache;
 use crate::frames::Stack;
 use crate::process::{Engine, Moment, PhpReading, SampleOptions};
@@ -83,6 +84,8 @@ impl Engine {
             let chain = copied.addrs.iter().copied().zip(frames.chunks(self.layout.len));
             let Some(truncated) = self.frames.collect(memory, chain)? else { continue };
             let truncated = truncated || copied.truncated;
+            let stored = instruction.and(stored.as_deref()).map(|bytes| addr_at(bytes, 0));
+            self.frames.place_by_code(&code.functions, stored);
             let moment = (&globals, head.limit, None);
             if let Some(stack) = self.name_frames(memory, interner, code, moment, truncated)? {
                 let running = !self.frames.buffers.addrs.is_empty();

@@ -244,6 +244,40 @@ impl Frames {
         self.buffers.raw.iter().any(|raw| shared(raw.func) || shared(self.owners.place(raw.opline)))
     }
 
+    /// Has frames of a moment that is over be of the function whose shared code they stood in, where that is certain: the copy
+    /// of it that they name may be gone, and something else lie in its place.
+    ///
+    /// What called another by an instruction has it stored, which functions of extensions cannot have done: what lies in
+    /// their frames is left from others. So may be what lies in the innermost one, until it has stored one of its own, unless it
+    /// is a file's, which begins with its first one (`i_init_code_execute_data` in `Zend/zend_execute.c`). And the register of a
+    /// function that has just returned holds that of its callee: if the frame's instruction is the register's, `stored`, what
+    /// lies in the frame, must be of the same code.
+    pub(crate) fn place_by_code(&mut self, functions: &Functions, stored: Option<RemoteAddr>) {
+        let of = |opline| functions.of_code(self.offsets, &self.owners, opline);
+        for at in (0..self.buffers.raw.len()).rev() {
+            let raw = &self.buffers.raw[at];
+            if self.owners.is_shared(raw.func) {
+                continue;
+            }
+            let Some(func) = of(raw.opline) else { continue };
+            let is_called = |callee: &Raw, caller: &Raw| {
+                callee.linked && caller.linked && !callee.top && callee.prev == caller.addr
+            };
+            let is_certain = match at.checked_sub(1) {
+                Some(callee) => is_called(&self.buffers.raw[callee], raw),
+                None if stored.is_some() => stored.and_then(of) == Some(func),
+                None => self.buffers.raw.get(1).is_some_and(|caller| {
+                    let op = functions.shared_op(&self.owners, caller.func, caller.opline);
+                    let includes = op.is_some_and(|op| op.opcode == self.offsets.op.zend_include_or_eval);
+                    includes && is_called(raw, caller)
+                }),
+            };
+            if is_certain {
+                self.buffers.raw[at].func = func;
+            }
+        }
+    }
+
     /// Names the frames that were [collected](Frames::collect). `None` if what was read beyond the chain no longer belongs to
     /// it.
     ///

@@ -18,11 +18,14 @@
 //! read later. Without a proof (PHP 8.2 without opcache, before the script has used `$_SERVER`) everything in request
 //! memory is volatile.
 //!
+//! Of a stack that was copied some time ago, copies in request memory may be gone before anybody asks what they were. The
+//! code that they are copies of is still there, and known by the range that its instructions lie in ([`Functions::of_code`]).
+//!
 //! The same function of another process is a guess that saves reading it bit by bit: its header and texts are compared
 //! with what lies there in one batch, as when reading again. Shared code (`code.rs`) is read once for all processes.
 
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use slip_model::{Interner, StringId};
@@ -231,6 +234,8 @@ pub(crate) struct Functions {
     by_addr: ByAddr<CodeAddr>,
     /// By the address of shared code, a function that has this code.
     by_code: HashMap<CodeAddr, CodeAddr, AddrHash>,
+    /// First instructions of shared code that is a function of its own, whoever has a copy of it. `entries` has it there.
+    codes: BTreeSet<CodeAddr>,
     ops: usize,
     round: u64,
     call: u64,
@@ -262,6 +267,8 @@ struct Load {
     name: Vec<u8>,
     file: Vec<u8>,
     class: Vec<u8>,
+    /// The header was the same before its texts were read and after: it is not half of what was there before.
+    is_whole: bool,
 }
 
 impl Load {
@@ -275,6 +282,20 @@ impl Functions {
     /// The function at `func`, if [`Functions::resolve`] was asked for it in this sample.
     pub(crate) fn get(&self, func: CodeAddr) -> Option<&Function> {
         self.entries.get(&func).filter(|function| function.round == self.round && !function.is_expected)
+    }
+
+    /// The function that an instruction belongs to, if it lies in shared code that has one name, whoever has a copy of it: files,
+    /// and functions that are neither closures nor methods. `None` if it has not been read yet.
+    pub(crate) fn of_code(&self, offsets: &Offsets, owners: &Owners, opline: RemoteAddr) -> Option<CodeAddr> {
+        let place = owners.place(opline);
+        let code = owners.is_shared(place).then(|| self.codes.range(..=place).next_back().copied())??;
+        let function = self.entries.get(&code).filter(|_| code.owner == place.owner)?;
+        within(offsets, function, opline).then_some(code)
+    }
+
+    /// The instruction at `opline`, if it lies in memory that processes share, where none changes, and was read for `func`.
+    pub(crate) fn shared_op(&self, owners: &Owners, func: CodeAddr, opline: RemoteAddr) -> Option<Opline> {
+        owners.is_shared(owners.place(opline)).then(|| self.entries.get(&func)?.op(opline))?
     }
 
     /// Begins a sample: what the last one checked has to prove itself again.
@@ -291,6 +312,7 @@ impl Functions {
         self.entries.clear();
         self.by_addr.clear();
         self.by_code.clear();
+        self.codes.clear();
         self.ops = 0;
     }
 
@@ -474,8 +496,24 @@ impl Functions {
         let mut function = known.elsewhere(known.lifetime, (self.round, self.call));
         function.is_expected = false;
         function.proof = moment.proof.value;
+        // Read twice now, and the same both times.
+        self.note_code(&function, moment);
         self.insert(load.func, function);
         true
+    }
+
+    /// Remembers what the code of a function in request memory is, beyond the life of that copy.
+    fn note_code(&mut self, function: &Function, moment: &Moment) {
+        let is_shared = |addr: RemoteAddr| moment.owners.is_shared(moment.owners.place(addr));
+        let code = moment.owners.place(function.header.opcodes);
+        if function.lifetime == Lifetime::SharedCode
+            && function.texts.iter().all(|(addr, _)| is_shared(*addr))
+            && self.codes.insert(code)
+        {
+            let mut function = function.elsewhere(Lifetime::Persistent, (self.round, self.call));
+            function.is_expected = false;
+            self.entries.insert(code, function);
+        }
     }
 
     fn insert(&mut self, func: CodeAddr, function: Function) {
@@ -559,6 +597,7 @@ impl Functions {
         for load in &mut loads {
             let class = text_range(load.class_name, load.class_len);
             load.parts[0] = batch.push(class.addr, class.len);
+            load.parts[1] = batch.push(load.func.addr, offsets.function.line_end + 4);
         }
         let proof = moment.proof.place.map(|place| batch.push(place, 8));
         batch.read(memory)?;
@@ -569,12 +608,13 @@ impl Functions {
                 load.texts.push((pointee(load.class_name, offsets.string.len), bytes.to_vec()));
                 load.class.extend_from_slice(class_name(bytes.get(text_at..).unwrap_or_default()));
             }
+            load.is_whole = batch.get(load.parts[1]).map(|bytes| header(offsets, bytes)) == Some(load.header);
         }
         if proof.is_some_and(|part| !proves(batch, part, moment)) {
             return Ok(false);
         }
         for load in loads {
-            let (func, opline) = (load.func, load.opline);
+            let (func, opline, is_whole) = (load.func, load.opline, load.is_whole);
             let mut function = self.finish(load, interner, moment);
             if let (Some(old), Kind::Unreadable) = (self.entries.get_mut(&func), function.kind) {
                 if old.kind == Kind::Unreadable {
@@ -593,6 +633,9 @@ impl Functions {
             }
             if matches!(function.lifetime, Lifetime::SharedCode | Lifetime::Bound) {
                 self.by_code.insert(moment.owners.place(function.header.opcodes), func);
+            }
+            if is_whole {
+                self.note_code(&function, moment);
             }
             self.insert(func, function);
         }

@@ -19,8 +19,8 @@ use crate::bytes::AddrHash;
 use crate::code::{CodeAddr, Owner, Owners};
 use crate::functions::{Function, Kind};
 
-/// Most paths that are remembered; then all are forgotten. About 20 bytes each.
-const MAX_PATHS: usize = 262_144;
+/// Most paths that are remembered; then all are forgotten. As many as fit into a table of 2 MiB.
+const MAX_PATHS: usize = 114_688;
 
 /// Most places of private functions that are remembered, and most functions; then all are forgotten.
 const MAX_PLACES: usize = 262_144;
