@@ -50,6 +50,8 @@ struct seq_file;
 
 struct bpf_iter_meta {
 	struct seq_file *seq;
+	/* How many came before. */
+	__u64 seq_num;
 } RELOCATED;
 
 struct bpf_iter__task {

@@ -1,5 +1,5 @@
 /* Walks the stacks of PHP and CPython in the target's own context, where they stand still: when the clock of a CPU goes off,
- * and when a thread leaves its CPU. */
+ * and when a thread leaves its CPU. The kernel's own stack comes beside them where a thread is in the kernel. */
 
 #include "kernel.h"
 #include "sample.h"
@@ -8,6 +8,9 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
 /* The pid namespace of the loader, whose numbers it knows processes by; 0 for the initial one, in which every task has a number. */
 const volatile __u64 namespace_device = 0, namespace_inode = 0;
+
+/* Whether the kernel's own stacks are copied. */
+const volatile __u64 kernel_stacks = 0;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -21,7 +24,7 @@ struct {
 	__uint(max_entries, 8 << 20);
 } events SEC(".maps");
 
-/* Stacks whose frames have been sent. */
+/* Stacks whose frames have been sent, the kernel's among them. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 65536);
@@ -59,14 +62,25 @@ struct {
 	__type(value, struct slip_sleeper);
 } sleepers SEC(".maps");
 
+/* Addresses in the kernel whose names are asked for; 0 for none. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SLIP_ADDRESSES);
+	__type(key, __u32);
+	__type(value, __u64);
+} addresses SEC(".maps");
+
 /* Too large for the stack. The frames have room for one more, so that an index that is out of bounds by the verifier's reckoning
  * is not. */
 struct scratch {
 	struct slip_sample sample;
-	__u8 anchor[SLIP_ANCHOR_BYTES];
+	/* The kernel's stack comes behind the ranges. */
+	__u8 anchor[SLIP_ANCHOR_BYTES + SLIP_KERNEL_BYTES];
 	struct slip_stack stack;
 	__u64 addrs[SLIP_MAX_FRAMES];
 	__u8 frames[(SLIP_MAX_FRAMES + 1) * SLIP_FRAME_STRIDE];
+	struct slip_kernel_stack kernel;
+	__u64 kernel_addrs[SLIP_MAX_KERNEL_FRAMES];
 };
 
 struct {
@@ -148,7 +162,8 @@ static __always_inline bool copy_anchor(struct scratch *scratch, const struct sl
 /* Copies the frames from the innermost one outwards, and makes the key of the stack. */
 static __always_inline bool copy_frames(struct scratch *scratch, const struct slip_target *target, __u64 frame)
 {
-	__u64 key = mix(target->id, scratch->sample.instruction);
+	/* One after the other: workers run the same code at the same addresses, and what lies in the register may be any number. */
+	__u64 key = mix(mix(0, target->id), scratch->sample.instruction);
 	__u32 bytes = target->frame_bytes, depth = 0;
 
 	if (bytes > SLIP_FRAME_STRIDE || bytes < 16) {
@@ -211,21 +226,50 @@ static __always_inline void send_stack(struct scratch *scratch, const struct sli
 	}
 }
 
+/* Copies the kernel's own stack behind the ranges. */
+static __always_inline void copy_kernel_stack(struct scratch *scratch, struct bpf_perf_event_data *context)
+{
+	__u64 at = scratch->sample.anchor_bytes;
+
+	barrier_var(at);
+	if (at > SLIP_ANCHOR_BYTES) {
+		return;
+	}
+	long bytes = bpf_get_stack(context, &scratch->anchor[at], SLIP_KERNEL_BYTES, 0);
+	if (bytes > 0) {
+		scratch->sample.kernel_bytes = bytes;
+	}
+}
+
 static __always_inline void send_sample(struct scratch *scratch, const struct slip_target *target)
 {
-	__u64 bytes = scratch->sample.anchor_bytes;
+	__u64 bytes = scratch->sample.anchor_bytes + scratch->sample.kernel_bytes;
 	/* It is to be named at once: nothing tells this request from the next one yet, or it may end soon, and what its functions are
 	 * cannot be asked then. Waits are too many for that. */
 	bool is_urgent = target->request && (scratch->sample.kind == SLIP_EVENT_SAMPLE || !scratch->sample.request);
 
 	barrier_var(bytes);
-	if (bytes > SLIP_ANCHOR_BYTES) {
+	if (bytes > SLIP_ANCHOR_BYTES + SLIP_KERNEL_BYTES) {
 		return;
 	}
 	if (bpf_ringbuf_output(&events, &scratch->sample, sizeof scratch->sample + bytes,
 				is_urgent ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP)) {
 		count(SLIP_COUNT_LOST);
 	}
+}
+
+/* The innermost frame that a `_PyCFrame` of CPython 3.11 and 3.12 leads to. It is entered before it has one of its own
+ * (`_PyEval_EvalFrameDefault` in `Python/ceval.c`): where what is left on the stack from others is no frame, it is still its caller's. */
+static __always_inline bool innermost_of(const struct slip_target *target, __u64 cframe, __u64 *frame)
+{
+	__u64 previous;
+
+	if (!read_word(cframe + target->indirect, frame)) {
+		return false;
+	}
+	return !*frame || read_word(*frame + target->previous, &previous)
+			|| (read_word(cframe + target->indirect + 8, &previous) && previous
+				&& read_word(previous + target->indirect, frame));
 }
 
 /* Copies the frames of the running thread, whose thread-local storage begins at `base`. `rip` is 0 if it is in the kernel. */
@@ -249,7 +293,7 @@ static __always_inline bool walk(struct scratch *scratch, const struct slip_targ
 	if (!read_word(current, &frame)) {
 		return false;
 	}
-	if (frame && target->is_indirect && !read_word(frame + target->indirect, &frame)) {
+	if (frame && target->is_indirect && !innermost_of(target, frame, &frame)) {
 		return false;
 	}
 	bool in_compiled = rip >= target->compiled_begin && rip < target->compiled_end;
@@ -328,6 +372,53 @@ static __always_inline void add_wait(const struct slip_wait_key *key, const stru
 	if (failed) {
 		count(SLIP_COUNT_WAITS_LOST);
 	}
+}
+
+/* Whether the thread has been blocked for so long that it is asked where. To walk each stack, or the innermost frames of each, costs
+ * more than all else that is done for a wait; so it is known when the wait ends, or at a listing, not when it begins. */
+static __always_inline bool is_long(const struct slip_sleeper *sleeper, __u64 now)
+{
+	__u64 ready = sleeper->ready_ns ? sleeper->ready_ns : now;
+	return kernel_stacks && ready >= sleeper->begin_ns + SLIP_LONG_WAIT_NS;
+}
+
+/* The key of the stack at which a task rests in the kernel, which is sent if nobody knows it yet; 0 if it cannot be had. */
+static __always_inline __u64 kernel_stack_of(struct task_struct *task)
+{
+	__u32 at = 0;
+	struct scratch *scratch = bpf_map_lookup_elem(&scratches, &at);
+	__u64 key = 0;
+	__u8 yes = 1;
+
+	if (!scratch) {
+		return 0;
+	}
+	long bytes = bpf_get_task_stack(task, scratch->kernel_addrs, sizeof scratch->kernel_addrs, 0);
+	if (bytes <= 0) {
+		return 0;
+	}
+	for (__u32 i = 0; i < SLIP_MAX_KERNEL_FRAMES; i++) {
+		if (8 * i >= bytes) {
+			break;
+		}
+		key = mix(key, scratch->kernel_addrs[i]);
+	}
+	/* Keys of the target's stacks are odd. */
+	key = (key | 1) - 1;
+	if (!key || bpf_map_lookup_elem(&known, &key)) {
+		return key;
+	}
+	barrier_var(bytes);
+	if (bytes < 0 || bytes > SLIP_KERNEL_BYTES) {
+		return 0;
+	}
+	scratch->kernel = (struct slip_kernel_stack) {.kind = SLIP_EVENT_KERNEL_STACK, .bytes = bytes, .key = key};
+	if (bpf_ringbuf_output(&events, &scratch->kernel, sizeof scratch->kernel + bytes, BPF_RB_NO_WAKEUP)) {
+		count(SLIP_COUNT_LOST);
+	} else if (bpf_map_update_elem(&known, &key, &yes, BPF_ANY)) {
+		count(SLIP_COUNT_FORGOTTEN);
+	}
+	return key;
 }
 
 /* Counts a wait that has ended now. */
@@ -428,9 +519,15 @@ int on_switch(__u64 *context)
 	if (!(previous->__state & 0x80)) {
 		begin_wait(previous, context[0] || previous->__state == 0);
 	}
-	struct slip_sleeper *sleeper = bpf_task_storage_get(&sleepers, (struct task_struct *) context[2], 0, 0);
+	struct task_struct *next = (struct task_struct *) context[2];
+	struct slip_sleeper *sleeper = bpf_task_storage_get(&sleepers, next, 0, 0);
 	if (sleeper && sleeper->begin_ns) {
-		end_wait(sleeper, bpf_ktime_get_ns());
+		__u64 now = bpf_ktime_get_ns();
+		/* Its stack is still that of the wait. */
+		if (is_long(sleeper, now)) {
+			sleeper->key.kernel = kernel_stack_of(next);
+		}
+		end_wait(sleeper, now);
 	}
 	return 0;
 }
@@ -453,9 +550,43 @@ int list_sleepers(struct bpf_iter__task *context)
 	struct task_struct *task = context->task;
 	struct slip_sleeper *sleeper = task ? bpf_task_storage_get(&sleepers, task, 0, 0) : NULL;
 
-	if (sleeper && sleeper->begin_ns) {
-		struct slip_sleeper copy = *sleeper;
-		bpf_seq_write(context->meta->seq, &copy, sizeof copy);
+	if (!sleeper || !sleeper->begin_ns) {
+		return 0;
+	}
+	struct slip_sleeper copy = *sleeper;
+	__u64 now = bpf_ktime_get_ns();
+	if (is_long(&copy, now)) {
+		copy.key.kernel = kernel_stack_of(task);
+		/* Else it may have run meanwhile. It is told when its wait ends, with the stack that it has then. */
+		barrier();
+		if (*(volatile __u64 *) &sleeper->begin_ns != copy.begin_ns) {
+			return 0;
+		}
+	} else if (kernel_stacks && !copy.ready_ns) {
+		/* It may come to be a long one, and what is listed now would have no stack. */
+		return 0;
+	}
+	bpf_seq_write(context->meta->seq, &copy, sizeof copy);
+	return 0;
+}
+
+/* Writes the names of addresses, as of ones behind a call: each that of the byte before. It lists tasks, as some kernels refuse to
+ * list the elements of a map, and all is written with the first. */
+SEC("iter/task")
+int name_addresses(struct bpf_iter__task *context)
+{
+	const char format[] = "%d %pB\n";
+
+	if (context->meta->seq_num) {
+		return 0;
+	}
+	for (__u32 i = 0; i < SLIP_ADDRESSES; i++) {
+		__u32 number = i;
+		const __u64 *address = bpf_map_lookup_elem(&addresses, &number);
+		if (address && *address) {
+			__u64 values[] = {number, *address};
+			bpf_seq_printf(context->meta->seq, format, sizeof format, values, sizeof values);
+		}
 	}
 	return 0;
 }
@@ -492,6 +623,9 @@ int on_clock(struct bpf_perf_event_data *context)
 			&& (scratch->sample.flags & SLIP_SAMPLE_NO_STATE
 				|| copy_anchor(scratch, target, scratch->sample.thread_state))) {
 		send_stack(scratch, target);
+		if (in_kernel && kernel_stacks) {
+			copy_kernel_stack(scratch, context);
+		}
 	} else {
 		scratch->sample.flags |= SLIP_SAMPLE_FAILED;
 		scratch->sample.stack = 0;

@@ -22,6 +22,17 @@
 /* Words of a frame record that tell stacks apart. */
 #define SLIP_MAX_KEYS 2
 
+/* Deepest stack of the kernel's own that is copied, its default for others too (`kernel.perf_event_max_stack`); what is deeper is cut
+ * at its outer end. */
+#define SLIP_MAX_KERNEL_FRAMES 127
+#define SLIP_KERNEL_BYTES (8 * SLIP_MAX_KERNEL_FRAMES)
+
+/* A wait that was blocked for so long tells where in the kernel: the walk takes 1.9 us, and so at most 1.9 % of what is waited. */
+#define SLIP_LONG_WAIT_NS 100000
+
+/* Addresses that are named at once. */
+#define SLIP_ADDRESSES 64
+
 /* Part of the target's memory. */
 struct slip_range {
 	__u64 addr;
@@ -59,7 +70,7 @@ struct slip_target {
 	__u32 reserved;
 };
 
-enum slip_event_kind { SLIP_EVENT_STACK = 1, SLIP_EVENT_SAMPLE = 2, SLIP_EVENT_WAIT = 3 };
+enum slip_event_kind { SLIP_EVENT_STACK = 1, SLIP_EVENT_SAMPLE = 2, SLIP_EVENT_WAIT = 3, SLIP_EVENT_KERNEL_STACK = 4 };
 
 /* The frame records of a stack, when it is seen for the first time, or again after a while. */
 struct slip_stack {
@@ -69,6 +80,14 @@ struct slip_stack {
 	__u32 depth;
 	__u32 frame_bytes;
 	/* Addresses of the records, then the records themselves, SLIP_FRAME_STRIDE apart. */
+};
+
+/* Where threads were blocked in the kernel, when it is seen for the first time. */
+struct slip_kernel_stack {
+	__u32 kind;
+	__u32 bytes;
+	__u64 key;
+	/* Addresses, the innermost first. */
 };
 
 #define SLIP_SAMPLE_TRUNCATED 1
@@ -98,6 +117,8 @@ struct slip_wait_key {
 	__s32 call;
 	/* Type of the file that the call is about, as in `st_mode`; 0 if not known. */
 	__u32 file;
+	/* Key of the kernel's own stack; 0 unless the wait was a long one. */
+	__u64 kernel;
 };
 
 struct slip_wait {
@@ -138,7 +159,10 @@ struct slip_sample {
 	/* Of a wait. */
 	__s32 call;
 	__u32 file;
-	/* The ranges, one after the other. */
+	/* Length of the kernel's own stack. */
+	__u32 kernel_bytes;
+	__u32 reserved;
+	/* The ranges, one after the other, and then the addresses of the kernel's stack, the innermost first. */
 };
 
 /* What went wrong, for all CPUs. */

@@ -57,7 +57,15 @@ static struct {
 	int count;
 	uint64_t bytes, flags;
 	uint8_t data[sizeof(struct scratch)];
-} stacks, samples;
+} stacks, samples, kernel_events;
+
+/* The kernel's own stack: so many addresses, or an error; which task was asked for; what happens meanwhile. */
+static uint64_t kernel_words[SLIP_MAX_KERNEL_FRAMES + 1];
+static int kernel_depth, kernel_walks;
+static const struct task_struct *walked;
+static void (*during_walk)(void);
+static uint64_t asked[SLIP_ADDRESSES], printed[2];
+static int printed_count;
 
 long fake_read(void *to, uint32_t bytes, uint64_t from)
 {
@@ -86,6 +94,9 @@ void *fake_lookup(const void *map, const void *key)
 	}
 	if (map == &turn) {
 		return &now_is_turn;
+	}
+	if (map == &addresses) {
+		return &asked[*(const uint32_t *) key];
 	}
 	if (map == &waits_0 || map == &waits_1) {
 		int which = map == &waits_1;
@@ -140,13 +151,39 @@ long fake_write(const void *bytes, uint32_t length)
 	return 0;
 }
 
+long fake_stack(const struct task_struct *of, void *to, uint32_t bytes)
+{
+	kernel_walks++;
+	walked = of;
+	void (*during)(void) = during_walk;
+	during_walk = NULL;
+	if (during) {
+		during();
+	}
+	if (kernel_depth < 0) {
+		return kernel_depth;
+	}
+	uint32_t copied = kernel_depth * 8 < bytes ? kernel_depth * 8 : bytes;
+	memcpy(to, kernel_words, copied);
+	return copied;
+}
+
+long fake_print(const void *values, uint32_t bytes)
+{
+	CHECK(bytes == sizeof printed);
+	memcpy(printed, values, sizeof printed);
+	printed_count++;
+	return 0;
+}
+
 long fake_output(const void *event, uint64_t bytes, uint64_t flags)
 {
 	if (fake_ring_is_full) {
 		return -11;
 	}
-	bool is_stack = *(const uint32_t *) event == SLIP_EVENT_STACK;
-	typeof(samples) *last = is_stack ? (void *) &stacks : &samples;
+	uint32_t kind = *(const uint32_t *) event;
+	typeof(samples) *last = kind == SLIP_EVENT_STACK ? (void *) &stacks
+			: kind == SLIP_EVENT_KERNEL_STACK ? (void *) &kernel_events : &samples;
 	last->count++;
 	last->bytes = bytes;
 	last->flags = flags;
@@ -183,6 +220,12 @@ static void chain(int depth)
 	put(MEMORY_START, depth ? frame_at(0) : 0);
 }
 
+/* The loader does so before the program runs. */
+static void want_kernel_stacks(bool wanted)
+{
+	*(volatile __u64 *) &kernel_stacks = wanted;
+}
+
 static void reset(void)
 {
 	memset(memory, 0, sizeof memory);
@@ -190,6 +233,15 @@ static void reset(void)
 	memset(counts, 0, sizeof counts);
 	memset(&stacks, 0, sizeof stacks);
 	memset(&samples, 0, sizeof samples);
+	memset(&kernel_events, 0, sizeof kernel_events);
+	for (int i = 0; i <= SLIP_MAX_KERNEL_FRAMES; i++) {
+		kernel_words[i] = 0xffffffff81000000ull + i;
+	}
+	kernel_depth = 3;
+	kernel_walks = printed_count = 0;
+	walked = NULL;
+	during_walk = NULL;
+	want_kernel_stacks(1);
 	memset(stored, 0, sizeof stored);
 	memset(ended, 0, sizeof ended);
 	memset(ended_count, 0, sizeof ended_count);
@@ -260,6 +312,12 @@ static void known_stack_is_sent_once(void)
 	put(frame_at(1) + INSTRUCTION, 2001);
 	target.id = 8;
 	CHECK(look()->stack != first && stacks.count == 3);
+	/* Also if the register of one holds what makes up for that. */
+	target.in_registers = 1;
+	uint64_t other = look()->stack;
+	target.in_registers = 0;
+	target.id = 8 ^ 77;
+	CHECK(look()->stack != other && stacks.count == 5);
 }
 
 static void no_frame_is_no_stack(void)
@@ -377,6 +435,13 @@ static void thread_is_found_by_its_state(void)
 	put(state + 72, MEMORY_START + 11 * PAGE);
 	put(MEMORY_START + 11 * PAGE + 8, frame_at(1));
 	CHECK(look()->depth == 2);
+	/* It has been entered and has no frame yet. */
+	put(state + 72, MEMORY_START + 12 * PAGE);
+	put(MEMORY_START + 12 * PAGE + 8, 1);
+	put(MEMORY_START + 12 * PAGE + 16, MEMORY_START + 11 * PAGE);
+	CHECK(look()->depth == 2 && !(look()->flags & SLIP_SAMPLE_FAILED));
+	put(MEMORY_START + 12 * PAGE + 16, 0);
+	CHECK(look()->flags & SLIP_SAMPLE_FAILED);
 }
 
 static void senseless_targets_are_refused(void)
@@ -419,6 +484,131 @@ static void come_back(void)
 static void wake(void)
 {
 	on_wakeup((__u64[]) {(__u64) &task});
+}
+
+static void kernel_stack_is_behind_the_anchor(void)
+{
+	struct bpf_perf_event_data context = {.regs = {.cs = 0x10}};
+	const struct slip_sample *sample = (const struct slip_sample *) samples.data;
+	const uint8_t *behind = samples.data + sizeof *sample + 24;
+
+	reset();
+	chain(3);
+	on_clock(&context);
+	CHECK(sample->anchor_bytes == 24 && sample->kernel_bytes == 24 && samples.bytes == sizeof *sample + 48 && !walked);
+	CHECK(memcmp(behind, kernel_words, 24) == 0 && sample->depth == 3);
+	/* Deeper ones lack their outer end. */
+	kernel_depth = SLIP_MAX_KERNEL_FRAMES + 1;
+	on_clock(&context);
+	CHECK(sample->kernel_bytes == SLIP_KERNEL_BYTES && memcmp(behind, kernel_words, SLIP_KERNEL_BYTES) == 0);
+	/* One that cannot be had takes nothing from the others. */
+	kernel_depth = -14;
+	on_clock(&context);
+	CHECK(sample->kernel_bytes == 0 && samples.bytes == sizeof *sample + 24 && sample->depth == 3);
+	CHECK(sample->flags == SLIP_SAMPLE_IN_KERNEL);
+	/* Nobody asks for it in user mode, of a stack that could not be read, or if none is wanted. */
+	kernel_depth = 3;
+	kernel_walks = 0;
+	look();
+	absent[1] = true;
+	on_clock(&context);
+	CHECK(sample->flags & SLIP_SAMPLE_FAILED);
+	absent[1] = false;
+	want_kernel_stacks(0);
+	on_clock(&context);
+	CHECK(kernel_walks == 0 && sample->kernel_bytes == 0 && sample->flags == SLIP_SAMPLE_IN_KERNEL);
+}
+
+static void largest_anchor_leaves_room_for_the_kernel_stack(void)
+{
+	struct bpf_perf_event_data context = {.regs = {.cs = 0x10}};
+
+	reset();
+	chain(1);
+	target.range_count = 3;
+	for (int i = 0; i < 3; i++) {
+		target.ranges[i] = (struct slip_range) {.addr = MEMORY_START, .bytes = SLIP_RANGE_BYTES};
+	}
+	kernel_depth = SLIP_MAX_KERNEL_FRAMES;
+	on_clock(&context);
+	const struct slip_sample *sample = (const struct slip_sample *) samples.data;
+	CHECK(samples.bytes == sizeof *sample + SLIP_ANCHOR_BYTES + SLIP_KERNEL_BYTES && sample->flags == SLIP_SAMPLE_IN_KERNEL);
+}
+
+static void long_waits_tell_where_in_the_kernel(void)
+{
+	const struct slip_kernel_stack *told = (const struct slip_kernel_stack *) kernel_events.data;
+
+	reset();
+	chain(3);
+	task.__state = 1;
+	/* Short, long by a hair, long, and long somewhere else. */
+	static const uint64_t blocked[] = {SLIP_LONG_WAIT_NS - 1, SLIP_LONG_WAIT_NS, 5 * SLIP_LONG_WAIT_NS, SLIP_LONG_WAIT_NS};
+	for (int i = 0; i < 4; i++) {
+		kernel_words[0] += i == 3;
+		leave(false);
+		fake_time_ns += blocked[i];
+		wake();
+		/* To be ready does not count. */
+		fake_time_ns += SLIP_LONG_WAIT_NS;
+		come_back();
+	}
+	CHECK(kernel_walks == 3 && walked == &task && kernel_events.count == 2);
+	CHECK(told->bytes == 24 && kernel_events.bytes == sizeof *told + 24 && memcmp(told + 1, kernel_words, 24) == 0);
+	/* The first is where waits are added up whose length is not known yet. */
+	CHECK(ended_count[0] == 3 && ended[0][0].key.kernel == 0 && ended[0][0].wait.count == 1);
+	CHECK(ended[0][0].wait.blocked_ns == SLIP_LONG_WAIT_NS - 1);
+	CHECK(ended[0][1].key.kernel && ended[0][1].wait.count == 2 && ended[0][1].wait.blocked_ns == 6 * SLIP_LONG_WAIT_NS);
+	CHECK(ended[0][2].key.kernel == told->key && told->key % 2 == 0 && ended[0][2].wait.count == 1);
+	CHECK(ended[0][2].key.kernel != ended[0][1].key.kernel && ended[0][2].key.stack == ended[0][0].key.stack);
+	/* Who lost its CPU was not blocked, and what cannot be walked is told without. */
+	leave(true);
+	fake_time_ns += 5 * SLIP_LONG_WAIT_NS;
+	come_back();
+	CHECK(kernel_walks == 3);
+	kernel_depth = -14;
+	leave(false);
+	fake_time_ns += SLIP_LONG_WAIT_NS;
+	come_back();
+	CHECK(kernel_walks == 4 && ended[0][0].wait.count == 2);
+	/* Nobody asks if none is wanted. */
+	want_kernel_stacks(0);
+	leave(false);
+	fake_time_ns += SLIP_LONG_WAIT_NS;
+	come_back();
+	CHECK(kernel_walks == 4 && ended[0][0].wait.count == 3);
+}
+
+static void kernel_stack_that_was_lost_is_sent_again(void)
+{
+	reset();
+	chain(3);
+	for (int i = 0; i < 2; i++) {
+		fake_ring_is_full = i == 0;
+		task.__state = 1;
+		leave(false);
+		fake_time_ns += SLIP_LONG_WAIT_NS;
+		come_back();
+	}
+	CHECK(kernel_events.count == 1 && counts[SLIP_COUNT_LOST] == 3);
+}
+
+static void addresses_are_printed_with_their_number(void)
+{
+	struct bpf_iter_meta meta = {0};
+	struct bpf_iter__task context = {.meta = &meta, .task = &task};
+
+	reset();
+	name_addresses(&context);
+	CHECK(printed_count == 0);
+	asked[5] = 77;
+	name_addresses(&context);
+	CHECK(printed_count == 1 && printed[0] == 5 && printed[1] == 77);
+	/* Once for all tasks. */
+	meta.seq_num = 1;
+	name_addresses(&context);
+	CHECK(printed_count == 1);
+	asked[5] = 0;
 }
 
 static void waits_are_added_up(void)
@@ -498,12 +688,47 @@ static void who_waits_now_is_listed(void)
 	list_sleepers(&context);
 	CHECK(listed_count == 0);
 	task.__state = 1;
+	want_kernel_stacks(0);
 	leave(false);
 	list_sleepers(&context);
 	CHECK(listed_count == 1 && listed[0].begin_ns == 12345 && listed[0].ready_ns == 0 && listed[0].key.tid == 11);
 	come_back();
 	list_sleepers(&context);
 	CHECK(listed_count == 1);
+}
+
+static void wait_again(void)
+{
+	come_back();
+	leave(false);
+}
+
+static void sleepers_are_listed_with_where_they_are(void)
+{
+	struct bpf_iter_meta meta = {0};
+	struct bpf_iter__task context = {.meta = &meta, .task = &task};
+
+	reset();
+	chain(3);
+	task.__state = 1;
+	leave(false);
+	/* It may come to be a long one. */
+	list_sleepers(&context);
+	CHECK(listed_count == 0 && kernel_walks == 0);
+	fake_time_ns += SLIP_LONG_WAIT_NS;
+	list_sleepers(&context);
+	const struct slip_kernel_stack *told = (const struct slip_kernel_stack *) kernel_events.data;
+	CHECK(listed_count == 1 && kernel_events.count == 1 && listed[0].key.kernel == told->key);
+	/* What ends then is told with the same. */
+	come_back();
+	CHECK(ended[0][1].key.kernel == told->key && memcmp(&ended[0][1].key, &listed[0].key, sizeof listed[0].key) == 0);
+	/* One that goes on meanwhile, even to the same place, is not listed: the walk may have seen it run. */
+	leave(false);
+	fake_time_ns += SLIP_LONG_WAIT_NS;
+	during_walk = wait_again;
+	walked = NULL;
+	list_sleepers(&context);
+	CHECK(listed_count == 1 && walked == &task);
 }
 
 static void files_of_calls_are_told(void)
@@ -566,6 +791,12 @@ static void waits_without_a_stack_are_told_or_left_out(void)
 
 int main(void)
 {
+	kernel_stack_is_behind_the_anchor();
+	largest_anchor_leaves_room_for_the_kernel_stack();
+	long_waits_tell_where_in_the_kernel();
+	kernel_stack_that_was_lost_is_sent_again();
+	addresses_are_printed_with_their_number();
+	sleepers_are_listed_with_where_they_are();
 	waits_are_added_up();
 	wait_that_ends_in_the_next_turn_counts_there();
 	preempted_threads_are_ready();

@@ -91,6 +91,9 @@ pub(crate) struct RecordOptions {
     /// Keep query strings of request URIs, which may hold secrets
     #[arg(long)]
     pub(crate) keep_query: bool,
+    /// Leave out what runs in the kernel: it counts for the function that called it in any case
+    #[arg(long)]
+    pub(crate) no_kernel_stacks: bool,
     /// Stop each process while it is read: exact at any speed, but it costs the target time. If slip is killed with
     /// `kill -9` meanwhile, the target stays stopped until `kill -CONT PID`
     #[arg(long)]

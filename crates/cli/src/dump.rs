@@ -24,6 +24,7 @@ pub(crate) fn run(options: &DumpOptions) -> Result<(), Failure> {
         mode: Mode::Wall,
         keep_query: options.keep_query,
         pause: options.pause,
+        ..OutsideOptions::default()
     });
     let mut issues: Vec<(u32, TargetIssue)> = Vec::new();
     for pid in targets.refresh().started {

@@ -34,7 +34,12 @@ impl WhyOutside {
 }
 
 pub(crate) fn look_of(options: &RecordOptions) -> OutsideOptions {
-    OutsideOptions { mode: Mode::from(options.mode), keep_query: options.keep_query, pause: options.pause }
+    OutsideOptions {
+        mode: Mode::from(options.mode),
+        keep_query: options.keep_query,
+        pause: options.pause,
+        without_kernel_stacks: options.no_kernel_stacks,
+    }
 }
 
 /// The sampler that was asked for, or the best that can be had.

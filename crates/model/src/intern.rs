@@ -32,12 +32,14 @@ pub enum FrameKind {
     PhpInternal = 2,
     /// Not code: a note in angle or square brackets, such as `[unreadable]`.
     Marker = 3,
+    /// A function of the kernel, inside of all others of its stack. Its file is the module in square brackets, or empty.
+    Kernel = 4,
 }
 
 impl FrameKind {
     /// The kind that `number` stands for in a recording.
     pub fn from_number(number: u8) -> Option<Self> {
-        [Self::Python, Self::Php, Self::PhpInternal, Self::Marker]
+        [Self::Python, Self::Php, Self::PhpInternal, Self::Marker, Self::Kernel]
             .into_iter()
             .find(|kind| *kind as u8 == number)
     }
@@ -88,14 +90,24 @@ pub struct InternerDelta {
 ///
 /// Hashes fast rather than safely: each frame of each sample is looked up, and a target that makes its names collide
 /// only slows its own recording down.
+///
+/// Programs have ever new stacks: threads are interrupted at any line. Who stores them as they come has no use for all of them
+/// ([`Interner::forgetful`]); a stack that is seen again after it was forgotten then has two numbers, and whoever reads what was
+/// stored makes one of them.
 #[derive(Clone, Debug)]
 pub struct Interner {
     strings: Vec<Arc<str>>,
     string_ids: HashMap<Arc<str>, StringId>,
     frames: Vec<Frame>,
     frame_ids: HashMap<Frame, FrameId>,
+    /// From number `first_stack` on.
     stacks: Vec<StackNode>,
+    first_stack: usize,
     stack_ids: HashMap<StackNode, StackId>,
+    /// Those that were looked up before the last `remembered` others.
+    older_stack_ids: HashMap<StackNode, StackId>,
+    /// Most entries of either table.
+    remembered: usize,
     taken: (usize, usize, usize),
 }
 
@@ -116,9 +128,18 @@ impl Interner {
             frames: Vec::new(),
             frame_ids: HashMap::default(),
             stacks: vec![root],
+            first_stack: 0,
             stack_ids: HashMap::default(),
+            older_stack_ids: HashMap::default(),
+            remembered: usize::MAX,
             taken: (1, 0, 1),
         }
+    }
+
+    /// One that knows the last `remembered` stacks that were looked up by their numbers, and up to as many of those before; what
+    /// they are it knows until they are taken.
+    pub fn forgetful(remembered: usize) -> Self {
+        Self { remembered: remembered.max(1), ..Self::new() }
     }
 
     /// Interns `text`.
@@ -150,8 +171,15 @@ impl Interner {
         if let Some(id) = self.stack_ids.get(&node) {
             return *id;
         }
-        let id = StackId(next(self.stacks.len()));
-        self.stacks.push(node);
+        let known = self.older_stack_ids.get(&node).copied();
+        let id = known.unwrap_or_else(|| {
+            self.stacks.push(node);
+            StackId(next(self.first_stack + self.stacks.len() - 1))
+        });
+        if self.stack_ids.len() >= self.remembered {
+            self.older_stack_ids.clear();
+            std::mem::swap(&mut self.stack_ids, &mut self.older_stack_ids);
+        }
         self.stack_ids.insert(node, id);
         id
     }
@@ -171,9 +199,10 @@ impl Interner {
         self.frames.get(id.index()).copied().unwrap_or_default()
     }
 
-    /// The node behind a number; `None` for the empty stack and for a number that was never given out.
+    /// The node behind a number; `None` for the empty stack and for a number that is not known.
     pub fn node(&self, id: StackId) -> Option<StackNode> {
-        if id.0 == 0 { None } else { self.stacks.get(id.index()).copied() }
+        let at = id.index().checked_sub(self.first_stack)?;
+        if id.0 == 0 { None } else { self.stacks.get(at).copied() }
     }
 
     /// The frames of a stack, innermost first.
@@ -189,20 +218,27 @@ impl Interner {
 
     /// How many strings, frames and stacks there are; the empty string and the empty stack count.
     pub fn sizes(&self) -> (usize, usize, usize) {
-        (self.strings.len(), self.frames.len(), self.stacks.len())
+        (self.strings.len(), self.frames.len(), self.first_stack + self.stacks.len())
     }
 
     /// What was interned since the last call.
     pub fn take_delta(&mut self) -> InternerDelta {
         let (strings, frames, stacks) = self.taken;
         self.taken = self.sizes();
+        let new_stacks = if self.remembered == usize::MAX {
+            self.stacks[stacks..].to_vec()
+        } else {
+            let known = stacks - self.first_stack;
+            self.first_stack = self.taken.2;
+            std::mem::take(&mut self.stacks).split_off(known)
+        };
         InternerDelta {
             first_string: next(strings),
             strings: self.strings[strings..].to_vec(),
             first_frame: next(frames),
             frames: self.frames[frames..].to_vec(),
             first_stack: next(stacks),
-            stacks: self.stacks[stacks..].to_vec(),
+            stacks: new_stacks,
         }
     }
 
@@ -238,7 +274,7 @@ impl Interner {
             self.frames.push(*frame);
         }
         for node in &delta.stacks {
-            self.stack_ids.entry(*node).or_insert(StackId(next(self.stacks.len())));
+            self.stack_ids.entry(*node).or_insert(StackId(next(self.first_stack + self.stacks.len())));
             self.stacks.push(*node);
         }
         self.taken = self.sizes();
@@ -265,6 +301,29 @@ mod tests {
         assert_eq!(stack, interner.stack(&[frame, other]));
         assert_eq!(interner.frames_of(stack).collect::<Vec<_>>(), [frame, other]);
         assert_ne!(stack, interner.stack(&[other, frame]));
+    }
+
+    #[test]
+    fn what_is_looked_up_again_is_remembered() {
+        let mut interner = Interner::forgetful(4);
+        let frames: Vec<FrameId> =
+            (1..100).map(|line| interner.frame(Frame { line, ..Frame::default() })).collect();
+        let (first, second) = (interner.push(StackId(0), frames[0]), interner.push(StackId(0), frames[1]));
+        for frame in &frames[2..] {
+            let other = interner.push(StackId(0), *frame);
+            assert_eq!(interner.push(StackId(0), frames[0]), first);
+            assert_eq!(interner.frames_of(other).collect::<Vec<_>>(), [*frame]);
+        }
+        let again = interner.push(StackId(0), frames[1]);
+        assert_ne!(again, second, "it was forgotten");
+        assert!(interner.frames_of(again).eq(interner.frames_of(second)));
+        let (known, mut copy) = (interner.sizes(), Interner::new());
+        assert!(copy.apply(&interner.take_delta()));
+        assert_eq!((copy.sizes(), interner.sizes()), (known, known));
+        let next = interner.push(first, frames[1]);
+        assert_eq!(next.index(), known.2);
+        assert!(copy.apply(&interner.take_delta()));
+        assert_eq!(copy.frames_of(next).collect::<Vec<_>>(), [frames[1], frames[0]]);
     }
 
     #[test]

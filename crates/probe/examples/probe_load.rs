@@ -2,7 +2,8 @@
 //!
 //! A thread of ours keeps a chain of frames, a state that leads to it and nothing else to do, and the clock must find exactly
 //! these frames each time that it looks. That it finds the thread's state shows that a field of the kernel's own structures was
-//! looked for in the right place. From Linux 5.15 on the thread also waits: for data of a pipe, whose type is in other structures.
+//! looked for in the right place. It asks for random numbers all the time, and the kernel's own stacks must name that call.
+//! From Linux 5.15 on the thread also waits: for data of a pipe, whose type is in other structures.
 //! Needs no file but its libraries, so that it can be all that a small virtual machine runs.
 
 #![allow(clippy::print_stdout, reason = "this is the output of the command")]
@@ -20,7 +21,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use slip_model::WaitReason;
-use slip_probe::{CopiedStack, Event, Probe, ProbeOptions};
+use slip_probe::{CopiedStack, Event, KernelAddr, Probe, ProbeOptions};
 use slip_remote::{FrameLayout, RemoteAddr, StackPlan, ThreadPlan};
 
 const INTERVAL_NS: u64 = 1_000_000;
@@ -31,6 +32,11 @@ const PERIOD: Duration = Duration::from_millis(10);
 /// Longest wait that counts as one of ours, which takes at least half of it; and how many there are.
 const WAIT: Duration = Duration::from_millis(4);
 const WAITS: usize = 5;
+/// Random numbers of one call, and `GRND_INSECURE` of `include/uapi/linux/random.h`: not to wait for good ones.
+const RANDOM_BYTES: usize = 65_536;
+const GRND_INSECURE: libc::c_uint = 4;
+/// What the name of the call has in it.
+const CALL: &str = "getrandom";
 /// A number that nothing else here has.
 const FRAMES: usize = 23;
 /// What the instructions of the frames count from.
@@ -68,7 +74,7 @@ fn main() -> ExitCode {
 
 fn run() -> Result<String, String> {
     let waits = has_task_storage();
-    let options = ProbeOptions { interval_ns: Some(INTERVAL_NS), waits };
+    let options = ProbeOptions { interval_ns: Some(INTERVAL_NS), waits, kernel_stacks: true };
     let mut probe = Probe::start(options).map_err(|error| error.to_string())?;
     let frames = frames();
     let innermost = frames.as_ptr() as u64;
@@ -133,8 +139,11 @@ fn run_and_wait(innermost: u64, sender: mpsc::Sender<Told>, done: &AtomicBool, m
     let tid = unsafe { libc::gettid() }.cast_unsigned();
     // If nobody receives, `done` is set.
     let _ = sender.send(Told { tid, slot });
+    let mut random = vec![0_u8; RANDOM_BYTES];
     while !done.load(Ordering::Relaxed) {
         hint::black_box(&state);
+        // SAFETY: the buffer has so many bytes.
+        unsafe { libc::getrandom(random.as_mut_ptr().cast(), random.len(), GRND_INSECURE) };
     }
     for _ in 0..WAITS {
         // The end of the pipe ends the waits too.
@@ -163,6 +172,7 @@ fn watch(clock: &mut Probe, told: &Told, frames: &[Frame]) -> Result<String, Str
     let id = process::id();
     clock.watch(id, id, &plan).map_err(|error| error.to_string())?;
     let mut stacks: HashMap<u64, CopiedStack> = HashMap::new();
+    let mut kernel: Vec<KernelAddr> = Vec::new();
     let (mut looks, mut others) = (0, 0);
     let begin = Instant::now();
     while looks < LOOKS {
@@ -182,15 +192,26 @@ fn watch(clock: &mut Probe, told: &Told, frames: &[Frame]) -> Result<String, Str
                     if seen != Some(&expected) {
                         return Err(format!("another stack than the thread's: {look:?}"));
                     }
+                    if look.in_kernel == look.kernel.is_empty() {
+                        return Err(format!("in the kernel without a stack there, or the reverse: {look:?}"));
+                    }
+                    kernel.extend(look.kernel);
                     looks += 1;
                 }
                 Event::Look(_) => others += 1,
-                // Of other programs, which are only to be loaded.
-                #[allow(unreachable_patterns, reason = "there may be more kinds")]
-                _ => {}
+                Event::KernelStack(_) => {}
             }
         }
     }
     let lost = clock.counters().lost;
-    Ok(format!("{looks} looks at {FRAMES} frames as they are, {others} at other threads, {lost} lost"))
+    kernel.sort_unstable();
+    kernel.dedup();
+    let symbols = clock.symbols().ok_or("nobody names the kernel's functions")?;
+    let named = symbols.name(&kernel).map_err(|error| error.to_string())?;
+    if !named.values().any(|symbol| symbol.name.contains(CALL)) {
+        return Err(format!("no {CALL} among what {} addresses in the kernel are: {named:?}", kernel.len()));
+    }
+    let text =
+        format!("{looks} looks at {FRAMES} frames as they are, {others} at other threads, {lost} lost");
+    Ok(format!("{text}, {} of {} addresses in the kernel named", named.len(), kernel.len()))
 }

@@ -4,9 +4,11 @@
 //! interpreter: [`slip_remote::StackPlan`] says how its stacks are walked.
 
 mod probe;
+mod symbols;
 mod wait;
 mod wire;
 
 pub use probe::{Counters, Probe, ProbeError, ProbeOptions, names_threads};
+pub use symbols::{KernelSymbol, KernelSymbols};
 pub use wait::{Sleeper, WaitKey, Waited};
-pub use wire::{CopiedStack, Event, Look};
+pub use wire::{CopiedStack, Event, KernelAddr, KernelStack, Look};

@@ -16,6 +16,7 @@ use libbpf_rs::{
 use slip_remote::{PerfScope, StackPlan, open_perf_event};
 use thiserror::Error;
 
+use crate::symbols::KernelSymbols;
 use crate::wait::{Sleeper, WaitKey, Waited};
 use crate::wire::{self, Event};
 
@@ -48,6 +49,8 @@ pub struct ProbeOptions {
     pub interval_ns: Option<u64>,
     /// Threads that leave their CPU are looked at as well.
     pub waits: bool,
+    /// Where a thread is in the kernel, its stack there is copied too; of waits, that of those of 0.1 ms and more.
+    pub kernel_stacks: bool,
 }
 
 /// Why nothing can be sampled in the kernel.
@@ -108,6 +111,7 @@ pub struct Probe {
     targets: MapHandle,
     known: MapHandle,
     counters: MapHandle,
+    symbols: Option<KernelSymbols>,
     _object: Object,
 }
 
@@ -144,7 +148,10 @@ impl Probe {
     ///
     /// As for [`Probe::start`].
     pub fn start_empty(interval_ns: u64) -> Result<Self, ProbeError> {
-        Self::start_program("on_clock_empty", ProbeOptions { interval_ns: Some(interval_ns), waits: false })
+        Self::start_program(
+            "on_clock_empty",
+            ProbeOptions { interval_ns: Some(interval_ns), waits: false, kernel_stacks: false },
+        )
     }
 
     fn start_program(program: &str, options: ProbeOptions) -> Result<Self, ProbeError> {
@@ -203,7 +210,13 @@ impl Probe {
         } else {
             None
         };
-        Ok(Self { ring, inbox, links, waits, targets, known, counters, _object: object })
+        let symbols = if options.kernel_stacks {
+            let program = find_program(&object, "name_addresses")?;
+            Some(KernelSymbols::new(&program, map("addresses")?).map_err(|error| other(&error))?)
+        } else {
+            None
+        };
+        Ok(Self { ring, inbox, links, waits, targets, known, counters, symbols, _object: object })
     }
 
     /// Has process `pid`, as our pid namespace numbers it, looked at from now on. Events name it `id`.
@@ -262,6 +275,11 @@ impl Probe {
         // Samples wake nobody.
         self.ring.consume().map_err(|error| other(&error))?;
         Ok(std::mem::take(&mut *self.inbox.borrow_mut()))
+    }
+
+    /// Names addresses of the kernel; `None` if its stacks are not wanted.
+    pub fn symbols(&self) -> Option<&KernelSymbols> {
+        self.symbols.as_ref()
     }
 
     /// What happened so far.
@@ -344,10 +362,11 @@ fn configure(open: &mut OpenObject, options: ProbeOptions) -> Result<(), ProbeEr
         let name = map.name().to_string_lossy().into_owned();
         if name.ends_with(".rodata")
             && let Some(values) = map.initial_value_mut()
-            && let Some(places) = values.get_mut(..16)
+            && let Some(places) = values.get_mut(..24)
         {
             places[..8].copy_from_slice(&device.to_le_bytes());
-            places[8..].copy_from_slice(&inode.to_le_bytes());
+            places[8..16].copy_from_slice(&inode.to_le_bytes());
+            places[16..].copy_from_slice(&u64::from(options.kernel_stacks).to_le_bytes());
         }
         if !options.waits && WAIT_MAPS.contains(&&*name) {
             map.set_autocreate(false).map_err(|error| other(&error))?;
@@ -355,7 +374,12 @@ fn configure(open: &mut OpenObject, options: ProbeOptions) -> Result<(), ProbeEr
     }
     for mut program in open.progs_mut() {
         let name = program.name().to_string_lossy().into_owned();
-        if !options.waits && WAIT_PROGRAMS.contains(&&*name) {
+        let is_wanted = if name == "name_addresses" {
+            options.kernel_stacks
+        } else {
+            options.waits || !WAIT_PROGRAMS.contains(&&*name)
+        };
+        if !is_wanted {
             program.set_autoload(false);
         }
     }

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use slip_model::WaitReason;
 
 /// `struct slip_wait_key` and `struct slip_wait` of `bpf/sample.h`.
-const KEY_BYTES: usize = 32;
+const KEY_BYTES: usize = 40;
 const WAIT_BYTES: usize = 24;
 
 /// `SLIP_CALL_NONE`, `SLIP_CALL_PREEMPTED`, `SLIP_FILE_NONE`
@@ -45,6 +45,8 @@ pub struct WaitKey {
     pub tid: u32,
     pub(crate) call: i32,
     pub(crate) file: u32,
+    /// Where in the kernel: names a [`crate::KernelStack`]. 0 if that was not asked, as of short waits.
+    pub kernel: u64,
 }
 
 /// Waits with one key.
@@ -86,7 +88,13 @@ impl WaitKey {
         };
         let takes_file = FILE_CALLS.contains(&i64::from(call));
         let file = argument.filter(|_| takes_file).and_then(type_of).unwrap_or(0);
-        Some(Self { stack: BEFORE, request: 0, id, tid, call, file })
+        Some(Self { stack: BEFORE, request: 0, id, tid, call, file, kernel: 0 })
+    }
+
+    /// The key of all waits that are like these, wherever in the kernel.
+    #[must_use]
+    pub fn anywhere(self) -> Self {
+        Self { kernel: 0, ..self }
     }
 
     /// What the thread waited for.
@@ -109,6 +117,7 @@ impl WaitKey {
             tid: u32_at(20)?,
             call: u32_at(24)?.cast_signed(),
             file: u32_at(28)?,
+            kernel: u64_at(32)?,
         })
     }
 
@@ -119,7 +128,8 @@ impl WaitKey {
         bytes[16..20].copy_from_slice(&self.id.to_le_bytes());
         bytes[20..24].copy_from_slice(&self.tid.to_le_bytes());
         bytes[24..28].copy_from_slice(&self.call.to_le_bytes());
-        bytes[28..].copy_from_slice(&self.file.to_le_bytes());
+        bytes[28..32].copy_from_slice(&self.file.to_le_bytes());
+        bytes[32..].copy_from_slice(&self.kernel.to_le_bytes());
         bytes
     }
 }
@@ -252,7 +262,7 @@ mod tests {
 
     #[test]
     fn keys_and_sleepers_come_back() {
-        let key = WaitKey { stack: 1, request: 2, id: 3, tid: 4, call: -2, file: 6 };
+        let key = WaitKey { stack: 1, request: 2, id: 3, tid: 4, call: -2, file: 6, kernel: 8 };
         let sleeper = Sleeper { key, pid: 9, begin_ns: 7, ready_ns: 8 };
         assert_eq!(WaitKey::parse(&key.bytes()), Some(key));
         assert_eq!(Sleeper::parse(&sleeper.bytes()), Some(sleeper));

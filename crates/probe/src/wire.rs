@@ -18,8 +18,11 @@ const TARGET_BYTES: usize = MAX_RANGES * 16 + MAX_SLOTS * 8 + 32 + 4 * 12;
 const EVENT_STACK: u32 = 1;
 const EVENT_SAMPLE: u32 = 2;
 const EVENT_WAIT: u32 = 3;
+const EVENT_KERNEL_STACK: u32 = 4;
 const STACK_HEADER: usize = 24;
-const SAMPLE_HEADER: usize = 72;
+const SAMPLE_HEADER: usize = 80;
+const KERNEL_STACK_HEADER: usize = 16;
+const MAX_KERNEL_FRAMES: usize = 127;
 
 const TRUNCATED: u32 = 1;
 const FAILED: u32 = 2;
@@ -38,6 +41,27 @@ pub struct CopiedStack {
     pub addrs: Vec<RemoteAddr>,
     /// The records, one after the other.
     pub frames: Vec<u8>,
+}
+
+/// An address of the kernel's own code.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct KernelAddr(pub u64);
+
+impl KernelAddr {
+    /// As if it were the address behind a call, as all but the innermost of a stack that was interrupted are.
+    #[must_use]
+    pub(crate) fn as_return_address(self) -> Self {
+        Self(self.0.wrapping_add(1))
+    }
+}
+
+/// A stack of the kernel's own, in which a thread was blocked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KernelStack {
+    /// What [`WaitKey::kernel`] names it by.
+    pub key: u64,
+    /// Addresses behind calls, the innermost first. The kernel leaves out its scheduler's.
+    pub addrs: Vec<KernelAddr>,
 }
 
 /// One look at one thread.
@@ -69,6 +93,9 @@ pub struct Look {
     pub wait: Option<WaitKey>,
     /// What the plan's ranges held.
     pub anchor: Vec<u8>,
+    /// The kernel's own stack if the thread was in it and that is wanted: addresses behind calls, the innermost first. (That one
+    /// is made to look like the others.)
+    pub kernel: Vec<KernelAddr>,
 }
 
 /// What the kernel tells.
@@ -78,6 +105,8 @@ pub enum Event {
     Stack(CopiedStack),
     /// A look.
     Look(Look),
+    /// A stack of the kernel's own that was not known.
+    KernelStack(KernelStack),
 }
 
 /// What the kernel has to know of a target; `None` if it does not fit what it has room for.
@@ -136,7 +165,17 @@ pub(crate) fn target(plan: &StackPlan, id: u32) -> Option<[u8; TARGET_BYTES]> {
 pub(crate) fn parse(bytes: &[u8]) -> Option<Event> {
     let u32_at = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
     let u64_at = |at: usize| Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
+    let kernel_addrs = |at: usize, len: u32| {
+        let len = usize::try_from(len).ok().filter(|len| *len <= 8 * MAX_KERNEL_FRAMES)?;
+        let words = bytes.get(at..)?.get(..len)?.chunks_exact(8);
+        let addr = |word: &[u8]| Some(KernelAddr(u64::from_le_bytes(*word.first_chunk()?)));
+        words.map(addr).collect::<Option<Vec<_>>>()
+    };
     match u32_at(0)? {
+        EVENT_KERNEL_STACK => {
+            let addrs = kernel_addrs(KERNEL_STACK_HEADER, u32_at(4)?)?;
+            Some(Event::KernelStack(KernelStack { key: u64_at(8)?, addrs }))
+        }
         EVENT_STACK => {
             let depth = usize::try_from(u32_at(16)?).ok().filter(|depth| *depth <= MAX_FRAMES)?;
             let len = usize::try_from(u32_at(20)?).ok().filter(|len| *len <= FRAME_STRIDE)?;
@@ -160,9 +199,14 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<Event> {
                 tid: u32_at(16)?,
                 call: u32_at(64)?.cast_signed(),
                 file: u32_at(68)?,
+                kernel: 0,
             };
             let instruction = RemoteAddr(u64_at(40)?);
-            let anchor_bytes = usize::try_from(u32_at(52)?).ok()?;
+            let anchor_bytes = usize::try_from(u32_at(52)?).ok().filter(|bytes| *bytes <= ANCHOR_BYTES)?;
+            let mut kernel = kernel_addrs(SAMPLE_HEADER + anchor_bytes, u32_at(72)?)?;
+            if let Some(innermost) = kernel.first_mut() {
+                *innermost = innermost.as_return_address();
+            }
             Some(Event::Look(Look {
                 id: u32_at(4)?,
                 time_ns: u64_at(8)?,
@@ -177,8 +221,67 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<Event> {
                 thread_state: RemoteAddr(u64_at(32)?),
                 wait: (kind == EVENT_WAIT).then_some(wait),
                 anchor: bytes.get(SAMPLE_HEADER..)?.get(..anchor_bytes)?.to_vec(),
+                kernel,
             }))
         }
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
+        bytes[at..at + value.len()].copy_from_slice(value);
+    }
+
+    /// A look in the kernel with an anchor of 12 bytes, and two addresses.
+    fn look() -> Vec<u8> {
+        let mut bytes = vec![0; SAMPLE_HEADER + 12 + 16];
+        put(&mut bytes, 0, &EVENT_SAMPLE.to_le_bytes());
+        put(&mut bytes, 20, &IN_KERNEL.to_le_bytes());
+        put(&mut bytes, 52, &12_u32.to_le_bytes());
+        put(&mut bytes, 72, &16_u32.to_le_bytes());
+        put(&mut bytes, SAMPLE_HEADER, b"twelve bytes");
+        put(&mut bytes, SAMPLE_HEADER + 12, &0xffff_ffff_8100_0000_u64.to_le_bytes());
+        put(&mut bytes, SAMPLE_HEADER + 20, &0xffff_ffff_8200_0000_u64.to_le_bytes());
+        bytes
+    }
+
+    #[test]
+    fn the_kernel_s_stack_is_behind_the_anchor() {
+        let Some(Event::Look(look)) = parse(&look()) else { panic!("it is a look") };
+        assert_eq!(look.anchor, b"twelve bytes");
+        // The innermost is where it was interrupted, the other behind a call.
+        assert_eq!(look.kernel, [KernelAddr(0xffff_ffff_8100_0001), KernelAddr(0xffff_ffff_8200_0000)]);
+    }
+
+    #[test]
+    fn a_kernel_stack_is_told_by_itself() {
+        let mut bytes = vec![0; KERNEL_STACK_HEADER + 8];
+        put(&mut bytes, 0, &EVENT_KERNEL_STACK.to_le_bytes());
+        put(&mut bytes, 4, &8_u32.to_le_bytes());
+        put(&mut bytes, 8, &6_u64.to_le_bytes());
+        put(&mut bytes, 16, &7_u64.to_le_bytes());
+        let expected = KernelStack { key: 6, addrs: vec![KernelAddr(7)] };
+        assert_eq!(parse(&bytes), Some(Event::KernelStack(expected)));
+        put(&mut bytes, 4, &9_u32.to_le_bytes());
+        assert_eq!(parse(&bytes), None);
+    }
+
+    #[test]
+    fn events_that_are_cut_or_claim_too_much_are_none() {
+        let whole = look();
+        for len in 0..whole.len() {
+            assert_eq!(parse(&whole[..len]), None, "{len}");
+        }
+        for at in [52, 72] {
+            for claim in [8 * MAX_KERNEL_FRAMES as u32 + 8, ANCHOR_BYTES as u32 + 1, u32::MAX] {
+                let mut bytes = whole.clone();
+                put(&mut bytes, at, &claim.to_le_bytes());
+                assert_eq!(parse(&bytes), None, "{at}: {claim}");
+            }
+        }
     }
 }

@@ -92,7 +92,7 @@ fn start(variant: &str, pids: &[u32]) -> Result<Running, Failed> {
         _ => return Err(format!("there is no variant {name}").into()),
     };
     let options = OutsideOptions { mode, ..OutsideOptions::default() };
-    let (mut sampler, mut sink) = (KernelSampler::start(options, interval_ns)?, Sink::new());
+    let (mut sampler, mut sink) = (KernelSampler::start(options, interval_ns)?, Sink::forgetful());
     for pid in pids {
         sampler.add(*pid, 0, &mut sink).map_err(|issue| format!("process {pid}: {issue:?}"))?;
     }

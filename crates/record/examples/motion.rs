@@ -13,7 +13,7 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use slip_model::{Interner, Mode, Outcome, StackId};
+use slip_model::{FrameKind, Interner, Mode, Outcome, StackId};
 use slip_record::{KernelSampler, OutsideOptions, OutsideSampler, Sampler, Sink};
 use slip_remote::{Copied, LiveProcess, Memory, Range, ReadError, RemoteAddr, StackPlan, read_u64};
 
@@ -157,6 +157,8 @@ fn named(interner: &Interner, stack: StackId) -> Stack {
     let mut frames: Stack = interner
         .frames_of(stack)
         .map(|id| interner.frame_at(id))
+        // The rules are those of the interpreter's frames.
+        .filter(|frame| frame.kind != FrameKind::Kernel)
         .map(|frame| (interner.text(frame.name).to_owned(), frame.line))
         .collect();
     frames.reverse();

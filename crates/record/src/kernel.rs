@@ -9,6 +9,7 @@ use slip_remote::{Activity, Copied, StackPlan};
 use slip_zend::CodeCache;
 
 use crate::copied_stacks::CopiedStacks;
+use crate::kernel_stacks::KernelStacks;
 use crate::outside::Options;
 use crate::process::{Sampled, WatchedProcess};
 use crate::schedule::{monotonic_ns, sleep_until};
@@ -43,7 +44,8 @@ pub struct KernelSampler {
     /// Events that had no room in the ring, as far as they have been counted.
     lost: u64,
     next_take_ns: u64,
-    /// What is known of waits that may still end.
+    kernel_stacks: KernelStacks,
+    /// What is known of waits that may still end, wherever in the kernel.
     waits: HashMap<WaitKey, Place>,
     /// Processes that have ended, of which some waits may not have been taken yet, with the turn.
     gone: Vec<(u32, u64)>,
@@ -56,18 +58,37 @@ pub struct KernelSampler {
 }
 
 /// Where a thread waits.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Place {
+    /// Without the kernel's stack.
     sample: Sample,
     /// When it was last seen to wait here.
     turn: u64,
-    /// What has been stored of a wait that was under way then, and comes again when it is told that it has ended.
-    ahead: Waited,
+    /// By [`WaitKey::kernel`], what has been stored of a wait that was under way then, and comes again when it is told that it has
+    /// ended. A wait is told of with the same kernel stack each time: it rests there.
+    ahead: Vec<(u64, Waited)>,
+    /// There is one wait, which began before the kernel was asked to look, and so its number stands for all.
+    is_early: bool,
 }
 
 impl Place {
     fn new(sample: Sample, turn: u64) -> Self {
-        Self { sample, turn, ahead: Waited::default() }
+        Self { sample, turn, ahead: Vec::new(), is_early: false }
+    }
+
+    /// A wait that began so long before the recording, which does not belong to it.
+    fn begin_early(&mut self, blocked_ns: u64) {
+        self.is_early = true;
+        self.ahead = vec![(0, Waited { blocked_ns, ..Waited::default() })];
+    }
+
+    fn ahead_in(&mut self, kernel: u64) -> &mut Waited {
+        let kernel = if self.is_early { 0 } else { kernel };
+        let at = self.ahead.iter().position(|(of, _)| *of == kernel).unwrap_or_else(|| {
+            self.ahead.push((kernel, Waited::default()));
+            self.ahead.len() - 1
+        });
+        &mut self.ahead[at].1
     }
 
     /// Whether waits that began here may still be told of, in this turn, when the thread has been active in the last one or not.
@@ -76,25 +97,23 @@ impl Place {
     }
 
     /// What is to be stored of waits that have ended.
-    fn ended(&mut self, waited: Waited) -> Waited {
-        let (count, blocked_ns) =
-            (self.ahead.count.min(waited.count), self.ahead.blocked_ns.min(waited.blocked_ns));
-        self.ahead.count -= count;
-        self.ahead.blocked_ns -= blocked_ns;
+    fn ended(&mut self, kernel: u64, waited: Waited) -> Waited {
+        let ahead = self.ahead_in(kernel);
+        let (count, blocked_ns) = (ahead.count.min(waited.count), ahead.blocked_ns.min(waited.blocked_ns));
+        ahead.count -= count;
+        ahead.blocked_ns -= blocked_ns;
+        self.ahead.retain(|(_, ahead)| *ahead != Waited::default());
         Waited { count: waited.count - count, blocked_ns: waited.blocked_ns - blocked_ns, ..waited }
     }
 
     /// What is to be stored of a wait that has lasted `blocked_ns` and is under way. If the end of the one before has not
     /// been told yet, less than that: the rest comes then.
-    fn under_way(&mut self, blocked_ns: u64) -> Waited {
-        let known = self.ahead;
-        self.ahead.count = 1;
-        self.ahead.blocked_ns = known.blocked_ns.max(blocked_ns);
-        Waited {
-            count: 1 - known.count.min(1),
-            blocked_ns: self.ahead.blocked_ns - known.blocked_ns,
-            ready_ns: 0,
-        }
+    fn under_way(&mut self, kernel: u64, blocked_ns: u64) -> Waited {
+        let ahead = self.ahead_in(kernel);
+        let known = *ahead;
+        ahead.count = 1;
+        ahead.blocked_ns = known.blocked_ns.max(blocked_ns);
+        Waited { count: 1 - known.count.min(1), blocked_ns: ahead.blocked_ns - known.blocked_ns, ready_ns: 0 }
     }
 }
 
@@ -121,6 +140,7 @@ impl KernelSampler {
         let probe = Probe::start(ProbeOptions {
             interval_ns: (options.mode != Mode::Offcpu).then_some(interval_ns),
             waits: matches!(options.mode, Mode::Wall | Mode::Offcpu),
+            kernel_stacks: !options.without_kernel_stacks,
         })?;
         Ok(Self {
             options,
@@ -130,6 +150,7 @@ impl KernelSampler {
             code: CodeCache::default(),
             lost: 0,
             next_take_ns: 0,
+            kernel_stacks: KernelStacks::default(),
             waits: HashMap::new(),
             gone: Vec::new(),
             turn: 0,
@@ -151,8 +172,7 @@ impl KernelSampler {
             self.start_ns = monotonic_ns().saturating_sub(now_ns);
             for (key, since_ns) in std::mem::take(&mut self.early) {
                 if let Some(place) = self.waits.get_mut(&key) {
-                    // What was before does not belong to the recording.
-                    place.ahead.blocked_ns = self.start_ns.saturating_sub(since_ns);
+                    place.begin_early(self.start_ns.saturating_sub(since_ns));
                 }
             }
         }
@@ -168,8 +188,13 @@ impl KernelSampler {
         // The kernel's time is that of the same clock as ours.
         let (now, monotonic_ns) = (Instant::now(), monotonic_ns());
         let events = self.probe.take().unwrap_or_default();
+        self.kernel_stacks.name(&events, self.probe.symbols(), &mut sink.interner);
         for event in events {
             match event {
+                Event::KernelStack(stack) => {
+                    let forgotten = self.kernel_stacks.insert(&stack, &mut sink.interner);
+                    self.probe.forget_stacks(forgotten.into_iter());
+                }
                 Event::Look(look) => {
                     self.store(&look, (now, monotonic_ns), monotonic_ns.saturating_sub(now_ns), sink);
                 }
@@ -195,10 +220,10 @@ impl KernelSampler {
         for (key, waited) in taken {
             active.insert((key.id, key.tid));
             // Where there is none, its event was lost or said nothing certain; that has been counted.
-            if let Some(place) = self.waits.get_mut(key) {
+            if let Some(place) = self.waits.get_mut(&key.anywhere()) {
                 place.turn = self.turn;
-                let waited = place.ended(*waited);
-                push_waits(sink, place.sample, key, waited, now_ns);
+                let waited = place.ended(key.kernel, *waited);
+                push_waits(sink, &self.kernel_stacks, place.sample, key, waited, now_ns);
             }
         }
         let turn = self.turn;
@@ -211,12 +236,17 @@ impl KernelSampler {
     /// Stores the time of waits that are under way, as far as it has not been stored.
     fn store_under_way(&mut self, now_ns: u64, sink: &mut Sink) {
         let monotonic_ns = monotonic_ns();
-        for sleeper in self.probe.sleepers().unwrap_or_default() {
-            if let Some(place) = self.waits.get_mut(&sleeper.key) {
+        let sleepers = self.probe.sleepers().unwrap_or_default();
+        // To list them has told where in the kernel they are.
+        self.processes.iter_mut().for_each(|target| target.has_begun = false);
+        self.take_events(now_ns, sink);
+        for sleeper in sleepers {
+            if let Some(place) = self.waits.get_mut(&sleeper.key.anywhere()) {
                 place.turn = self.turn;
                 let until_ns = if sleeper.ready_ns == 0 { monotonic_ns } else { sleeper.ready_ns };
-                let waited = place.under_way(until_ns.saturating_sub(sleeper.begin_ns));
-                push_waits(sink, place.sample, &sleeper.key, waited, now_ns);
+                let blocked_ns = until_ns.saturating_sub(sleeper.begin_ns);
+                let waited = place.under_way(sleeper.key.kernel, blocked_ns);
+                push_waits(sink, &self.kernel_stacks, place.sample, &sleeper.key, waited, now_ns);
             }
         }
     }
@@ -274,22 +304,31 @@ impl KernelSampler {
                     sample.request = RequestId(0);
                 }
                 // What the kernel tells anew, it has not counted yet: the place that was known may be ahead.
-                let ahead = self.waits.get(&key).map_or(Waited::default(), |known| known.ahead);
+                let ahead = self.waits.remove(&key).map_or(Vec::new(), |known| known.ahead);
                 self.waits.insert(key, Place { ahead, ..Place::new(sample, self.turn) });
             }
-            (Some(sample), None) => sink.push(sample),
+            (Some(mut sample), None) => {
+                if !sample.state.has(State::IDLE) {
+                    sample.stack = self.kernel_stacks.push(sample.stack, &look.kernel, &mut sink.interner);
+                }
+                sink.push(sample);
+            }
             (None, _) => {}
         }
     }
 }
 
-/// Stores waits of one kind: for what they were for, and then for a CPU.
-fn push_waits(sink: &mut Sink, at: Sample, key: &WaitKey, waited: Waited, now_ns: u64) {
+/// Stores waits of one kind: for what they were for, somewhere in the kernel, and then for a CPU.
+fn push_waits(sink: &mut Sink, known: &KernelStacks, at: Sample, key: &WaitKey, waited: Waited, now_ns: u64) {
     let count = u32::try_from(waited.count).unwrap_or(u32::MAX);
     let reason = key.reason();
     let mut push = |reason: WaitReason, total_ns: u64, is_any: bool| {
         if is_any || total_ns > 0 {
-            let Sample { thread, stack, state, request, .. } = at;
+            let Sample { thread, mut stack, state, request, .. } = at;
+            // Who waits for a CPU is where it was blocked before, which has nothing to do with it.
+            if reason != WaitReason::Cpu && key.kernel != 0 && !state.has(State::IDLE) {
+                stack = known.push_key(stack, key.kernel, &mut sink.interner);
+            }
             let state = if reason == WaitReason::Cpu { state.with(State::ON_CPU) } else { state };
             sink.push_wait(Wait { time_ns: now_ns, thread, stack, state, request, reason, count, total_ns });
         }
@@ -318,9 +357,14 @@ impl Sampler for KernelSampler {
              dropped and counted as torn",
             "stacks of more than 128 frames lack their outer end, and say so",
             "the line of the innermost PHP function is not known while code runs that opcache's JIT has compiled",
-            "C functions below Python code, and native and kernel frames, are not shown",
+            "C functions below Python code, and native frames, are not shown",
         ];
-        mode.into_iter().chain(early).chain(always).map(str::to_owned).collect()
+        let kernel = match (self.options.without_kernel_stacks, self.options.mode) {
+            (true, _) => "what runs in the kernel is not shown",
+            (false, Mode::Cpu) => return mode.into_iter().chain(always).map(str::to_owned).collect(),
+            (false, _) => "where in the kernel a thread waited is shown of waits of 0.1 ms and more",
+        };
+        mode.into_iter().chain(early).chain(always).chain([kernel]).map(str::to_owned).collect()
     }
 
     fn add(&mut self, pid: u32, now_ns: u64, sink: &mut Sink) -> Result<(), TargetIssue> {
@@ -424,14 +468,17 @@ impl Sampler for KernelSampler {
         self.take_events(now_ns, sink);
         self.store_waits(&taken, now_ns, sink);
         // Waits that are under way count as far as they have got.
-        for sleeper in self.probe.sleepers().unwrap_or_default() {
-            if let Some(place) = self.waits.get_mut(&sleeper.key) {
+        let sleepers = self.probe.sleepers().unwrap_or_default();
+        self.take_events(now_ns, sink);
+        for sleeper in sleepers {
+            if let Some(place) = self.waits.get_mut(&sleeper.key.anywhere()) {
                 let ready_ns = if sleeper.ready_ns == 0 { monotonic_ns } else { sleeper.ready_ns };
+                let blocked_ns = ready_ns.saturating_sub(sleeper.begin_ns);
                 let waited = Waited {
                     ready_ns: monotonic_ns.saturating_sub(ready_ns),
-                    ..place.under_way(ready_ns.saturating_sub(sleeper.begin_ns))
+                    ..place.under_way(sleeper.key.kernel, blocked_ns)
                 };
-                push_waits(sink, place.sample, &sleeper.key, waited, now_ns);
+                push_waits(sink, &self.kernel_stacks, place.sample, &sleeper.key, waited, now_ns);
             }
         }
         self.count_lost(sink);
@@ -452,10 +499,21 @@ mod tests {
     #[test]
     fn a_wait_that_was_stored_while_it_was_under_way_is_not_stored_again() {
         let mut place = Place::new(Sample::default(), 0);
-        assert_eq!(place.under_way(30), waited(1, 30));
-        assert_eq!(place.under_way(50), waited(0, 20));
-        assert_eq!(place.ended(waited(1, 70)), waited(0, 20));
-        assert_eq!(place.ended(waited(2, 10)), waited(2, 10));
+        assert_eq!(place.under_way(8, 30), waited(1, 30));
+        assert_eq!(place.under_way(8, 50), waited(0, 20));
+        // Others that are like it, but for where in the kernel.
+        assert_eq!(place.ended(0, waited(7, 4)), waited(7, 4));
+        assert_eq!(place.ended(8, waited(1, 70)), waited(0, 20));
+        assert_eq!(place.ended(8, waited(2, 10)), waited(2, 10));
+        assert!(place.ahead.is_empty());
+    }
+
+    #[test]
+    fn what_was_before_the_recording_is_not_stored_wherever_it_was_in_the_kernel() {
+        let mut place = Place::new(Sample::default(), 0);
+        place.begin_early(100);
+        assert_eq!(place.under_way(8, 130), waited(1, 30));
+        assert_eq!(place.ended(8, waited(1, 150)), waited(0, 20));
     }
 
     #[test]
@@ -463,11 +521,11 @@ mod tests {
         let mut place = Place::new(Sample::default(), 0);
         // One of 30, and then, before its end is told, one of 5 and one of 40.
         let seen = [
-            place.under_way(30),
-            place.under_way(5),
-            place.ended(waited(2, 35)),
-            place.under_way(10),
-            place.ended(waited(1, 40)),
+            place.under_way(0, 30),
+            place.under_way(0, 5),
+            place.ended(0, waited(2, 35)),
+            place.under_way(0, 10),
+            place.ended(0, waited(1, 40)),
         ];
         let sum = seen.iter().fold((0, 0), |sum, waited| (sum.0 + waited.count, sum.1 + waited.blocked_ns));
         assert_eq!(sum, (3, 75));

@@ -7,6 +7,7 @@ mod copied_stacks;
 pub mod file;
 mod heap;
 mod kernel;
+mod kernel_stacks;
 mod launch;
 mod left_out;
 mod outside;

@@ -18,6 +18,8 @@ pub struct Options {
     pub keep_query: bool,
     /// Stop each process while it is read. The user has to ask for it by name.
     pub pause: bool,
+    /// The kernel's own stacks are not wanted. Nobody reads them from outside.
+    pub without_kernel_stacks: bool,
 }
 
 /// Reads the memory of interpreters with `process_vm_readv`.

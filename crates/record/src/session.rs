@@ -115,7 +115,7 @@ impl<'a> Session<'a> {
             options,
             targets,
             sampler,
-            sink: Sink::new(),
+            sink: Sink::forgetful(),
             waiting: BTreeMap::new(),
             left: BTreeSet::new(),
             left_out: LeftOut::default(),
@@ -196,8 +196,11 @@ impl<'a> Session<'a> {
         let fetch_interval_ns = self.sampler.fetch_interval_ns();
         let interval_ns = fetch_interval_ns.unwrap_or(self.options.interval_ns);
         let mut schedule = Schedule::new(first_ns, interval_ns, end_ns);
-        // What is fetched late is not missed.
+        // What is fetched late is not missed, and fetched at once.
         let is_tick = u64::from(fetch_interval_ns.is_none());
+        if fetch_interval_ns.is_none() {
+            schedule = schedule.catching_up();
+        }
         let (mut next_flush_ns, mut next_refresh_ns) = (FLUSH_INTERVAL_NS, 0);
         loop {
             if stop.load(Ordering::Relaxed) {
@@ -205,12 +208,12 @@ impl<'a> Session<'a> {
             }
             let Self { sampler, sink, .. } = self;
             let now_ns = match schedule.wait(|until_ns| sampler.rest(until_ns, start_ns, sink)) {
-                Wake::Tick { now_ns, missed } => {
-                    self.sink.totals.ticks_planned += is_tick * (1 + missed);
+                Wake::Tick { now_ns, due } => {
+                    self.sink.totals.ticks_planned += is_tick * due;
                     now_ns - start_ns
                 }
-                Wake::End { missed } => {
-                    self.sink.totals.ticks_planned += is_tick * missed;
+                Wake::End { due } => {
+                    self.sink.totals.ticks_planned += is_tick * due;
                     return Ending::Duration;
                 }
                 Wake::Signal => continue,

@@ -6,6 +6,10 @@ use slip_model::{
 };
 use slip_remote::prefetch;
 
+/// How many stacks are known by their numbers, at least, and half of the most: as many as fit into a table of 0.8 MiB. Eight busy
+/// workers of WordPress and 200 threads have 20,000 in ten seconds, and 200 new ones in each later one.
+const REMEMBERED_STACKS: usize = 57_344;
+
 /// Collects one recording.
 #[derive(Debug, Default)]
 pub struct Sink {
@@ -24,9 +28,14 @@ pub struct Sink {
 }
 
 impl Sink {
-    /// An empty sink.
+    /// An empty sink, which knows all that was ever put into it.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// One whose batches are stored: it forgets stacks, so that its memory does not grow as long as there are new ones.
+    pub fn forgetful() -> Self {
+        Self { interner: Interner::forgetful(REMEMBERED_STACKS), ..Self::default() }
     }
 
     /// Has the CPU fetch what samples are added to.

@@ -46,6 +46,36 @@ fn an_hour_of_flushes_comes_back_in_order() {
 }
 
 #[test]
+fn a_stack_that_was_forgotten_meanwhile_is_one_stack() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.slip");
+    let mut interner = Interner::forgetful(1);
+    let mut samples = SampleBlock::default();
+    let mut stacks = |interner: &mut Interner| {
+        for lines in [[1, 2], [1, 3], [4, 2], [1, 2], [1, 3]] {
+            let frames = lines.map(|line| interner.frame(Frame { line, ..Frame::default() }));
+            samples.push(Sample { stack: interner.stack(&frames), ..Sample::default() });
+        }
+    };
+    stacks(&mut interner);
+    let known = interner.take_delta();
+    stacks(&mut interner);
+    let mut writer = Writer::create(&path, &info(), false).unwrap();
+    writer.append(&Batch { interned: known, threads: vec![Thread::default()], ..Batch::default() }).unwrap();
+    writer.append(&Batch { interned: interner.take_delta(), samples, ..Batch::default() }).unwrap();
+    writer.finish(Totals::default()).unwrap();
+    let recording = load(&path).unwrap().recording;
+    let seen: Vec<StackId> = recording.blocks[0].stack.iter().map(|stack| StackId(*stack)).collect();
+    assert_eq!(seen[..5], seen[5..]);
+    assert_eq!((seen[0], seen[1]), (seen[3], seen[4]));
+    let lines = |stack| {
+        let frames = recording.interner.frames_of(stack);
+        frames.map(|frame| recording.interner.frame_at(frame).line).collect::<Vec<_>>()
+    };
+    assert_eq!([lines(seen[0]), lines(seen[1]), lines(seen[2])], [[1, 2], [1, 3], [4, 2]]);
+}
+
+#[test]
 fn a_batch_larger_than_a_block_is_cut() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.slip");

@@ -17,12 +17,15 @@ const INTERVAL_NS: u64 = 200_000;
 const LOOKS: usize = 1_000;
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Looks that are named when what they saw has gone.
+const LATE: usize = 500;
+
 /// How long ago the kernel may have looked at most, when its events are taken.
 const PERIOD: Duration = Duration::from_millis(10);
 
 /// A clock, or `None` where the kernel lets nobody have one.
 fn start_clock() -> Option<Probe> {
-    match Probe::start(ProbeOptions { interval_ns: Some(INTERVAL_NS), waits: false }) {
+    match Probe::start(ProbeOptions { interval_ns: Some(INTERVAL_NS), waits: false, kernel_stacks: true }) {
         Ok(clock) => Some(clock),
         Err(error @ (ProbeError::Denied(_) | ProbeError::NoTypes)) => {
             skip("stacks copied in the kernel", &error.to_string());
@@ -69,11 +72,14 @@ fn watch(
                     continue;
                 }
                 Event::Look(look) => look,
+                Event::KernelStack(_) => continue,
             };
             if look.id != pid {
                 continue;
             }
             seen.looks += 1;
+            // Their stack in the kernel if they were there, and else none.
+            assert_eq!(look.in_kernel && !look.failed, !look.kernel.is_empty(), "{look:?}");
             let Some(copied) = copied(&look, &known) else {
                 seen.failed += 1;
                 continue;
@@ -111,6 +117,30 @@ fn copied<'a>(look: &'a Look, known: &'a HashMap<u64, CopiedStack>) -> Option<Co
         instruction: look.instruction,
         anchor: &look.anchor,
     })
+}
+
+/// Takes looks at process `pid` until there are so many.
+fn take(
+    clock: &mut Probe,
+    pid: u32,
+    enough: usize,
+    known: &mut HashMap<u64, CopiedStack>,
+    to: &mut Vec<Look>,
+) {
+    let begin = Instant::now();
+    while to.len() < enough {
+        assert!(begin.elapsed() < PATIENCE, "{} looks of {enough}", to.len());
+        let _ = clock.wait(PERIOD);
+        for event in clock.take().unwrap() {
+            match event {
+                Event::Stack(stack) => {
+                    known.insert(stack.key, stack);
+                }
+                Event::Look(look) if look.id == pid => to.push(look),
+                Event::Look(_) | Event::KernelStack(_) => {}
+            }
+        }
+    }
 }
 
 /// Names and lines, innermost first.
@@ -159,7 +189,7 @@ fn python_stacks_are_those_of_one_moment() {
         assert_eq!((seen.failed, seen.torn, seen.counters.lost), (0, 0, 0), "{about}");
         for stack in seen.stacks.keys() {
             // It is ready before it calls main.
-            if stack[..] == [module.clone()] {
+            if stack.len() == 1 && stack[0].starts_with("<module>:") {
                 continue;
             }
             // From the outermost frame on; main is at one of its own lines where it is innermost.
@@ -195,6 +225,8 @@ fn php_stacks_are_those_of_one_moment() {
         ("B::b3", "b2", "$b->b3()"),
         ("B::b4", "B::b3", "self::b4($n)"),
         ("leaf", "B::b4", "leaf($n "),
+        // It may not have been told to begin yet.
+        ("fgets", "{main}", "fgets(STDIN)"),
         ("hrtime", "run", "$t1 = hrtime"),
         ("hrtime", "run", "$t2 = hrtime"),
         ("hrtime", "run", "$t0 = hrtime"),
@@ -258,5 +290,60 @@ fn php_stacks_are_those_of_one_moment() {
             );
         }
         assert!(seen.stacks.len() >= 8, "{about}");
+    }
+}
+
+#[test]
+fn included_code_is_named_after_its_copy_has_gone() {
+    let Some(mut clock) = start_clock() else { return };
+    for php in slip_testkit::phps().into_iter().filter(|php| php.label.contains("opcache")) {
+        let launch =
+            Launch::script(&php, "php/bench_include.php").option("-dopcache.file_update_protection=0");
+        let mut child = launch.start().unwrap();
+        child.wait_ready().unwrap();
+        let process = LiveProcess::open(child.pid()).unwrap();
+        let mut code = slip_zend::CodeCache::default();
+        let mut engine = slip_zend::Engine::attach(&process, &mut code).unwrap();
+        let mut interner = Interner::new();
+        let mut known = HashMap::new();
+        clock.watch(child.pid(), child.pid(), &engine.plan()).unwrap();
+        let mut name = |looks: Vec<Look>, known: &HashMap<u64, CopiedStack>| {
+            let mut stacks: BTreeMap<Vec<String>, usize> = BTreeMap::new();
+            for look in looks {
+                let copied = copied(&look, known).unwrap();
+                let mut reading = slip_zend::PhpReading::default();
+                let (options, at) = (slip_zend::SampleOptions::default(), Instant::now());
+                engine
+                    .name_copied(&process, &mut interner, &mut code, &options, (&copied, at), &mut reading)
+                    .unwrap();
+                assert_eq!(reading.stack.outcome, Outcome::Clean, "{look:?} of {}", php.label);
+                *stacks.entry(frames(&interner, reading.stack.stack)).or_default() += 1;
+            }
+            stacks
+        };
+        child.send("go").unwrap();
+        let mut live = Vec::new();
+        take(&mut clock, child.pid(), 50, &mut known, &mut live);
+        let live = name(live, &known);
+        child.send("again").unwrap();
+        let mut late = Vec::new();
+        // What was under way when the line was sent may be of the first time.
+        take(&mut clock, child.pid(), LATE, &mut known, &mut late);
+        child.send("over").unwrap();
+        assert_eq!(child.read_line(PATIENCE).unwrap(), "over");
+        clock.forget(child.pid());
+        let late = name(late, &known);
+        let about = format!("{}: first {live:#?}, then {late:#?}", php.label);
+        let including = |stack: &[String]| {
+            stack
+                .iter()
+                .rposition(|frame| frame.starts_with("include:"))
+                .is_none_or(|at| at + 2 == stack.len())
+                && stack.last().is_some_and(|frame| frame.starts_with("{main}:"))
+        };
+        assert!(late.keys().all(|stack| including(stack)), "{about}");
+        let inner = |stack: &Vec<String>| stack[0].starts_with("include:");
+        let through = |stack: &Vec<String>| stack.len() == 3 && stack[1].starts_with("include:");
+        assert!(late.keys().any(inner) && late.keys().any(through), "{about}");
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
-use slip_model::{Mode, WaitReason};
+use slip_model::{FrameKind, Mode, WaitReason};
 use slip_probe::ProbeError;
 use slip_record::{KernelSampler, OutsideOptions, Sampler, Sink};
 use slip_testkit::{Child, Launch, pythons, skip};
@@ -61,6 +61,26 @@ fn waits_in(sink: &Sink, function: &str) -> BTreeMap<WaitReason, u64> {
     times
 }
 
+/// Time of waits right in functions with this in their name that was told to be in a function of the kernel with this in its name, and all such time.
+/// To be ready is not to be there.
+fn told_in(sink: &Sink, function: &str, call: &str) -> (u64, u64) {
+    let interner = &sink.interner;
+    let (mut told_ns, mut all_ns) = (0, 0);
+    for wait in sink.waits() {
+        let frames = interner.frames_of(wait.stack).map(|id| interner.frame_at(id));
+        let (inner, outer): (Vec<_>, Vec<_>) = frames.partition(|frame| frame.kind == FrameKind::Kernel);
+        if wait.reason == WaitReason::Cpu {
+            assert!(inner.is_empty(), "{inner:?}");
+        } else if outer.first().is_some_and(|frame| interner.text(frame.name).contains(function)) {
+            all_ns += wait.total_ns;
+            if inner.iter().any(|frame| interner.text(frame.name).contains(call)) {
+                told_ns += wait.total_ns;
+            }
+        }
+    }
+    (told_ns, all_ns)
+}
+
 /// Has a program wait, and compares what was seen with what it says itself. Before that it waits in `first` for a line.
 fn check(mut child: Child, label: &str, first: &str, expected: &[(&str, WaitReason)]) {
     let Some(mut sampler) = start(Mode::Offcpu) else { return };
@@ -87,6 +107,12 @@ fn check(mut child: Child, label: &str, first: &str, expected: &[(&str, WaitReas
         let (least, most) = ((true_ns - true_ns / 50).saturating_sub(ready_ns), true_ns + true_ns / 50);
         assert!((least..=most).contains(&blocked_ns), "at most {ready_ns} ns without a CPU; {about}");
         assert!(times[reason] * 50 > blocked_ns * 49, "{about}");
+    }
+    // They are long enough to tell where in the kernel they were.
+    for (function, call, least_percent) in [("sleep", "nanosleep", 98), (first, "pipe_read", 50)] {
+        let (told_ns, all_ns) = told_in(&sink, function, call);
+        let is_told = told_ns > 0 && told_ns * 100 >= all_ns * least_percent;
+        assert!(is_told, "{label}: {function} {told_ns} of {all_ns} ns in {call}");
     }
     // This wait was under way when the recording began.
     assert!(waits_in(&sink, first).contains_key(&WaitReason::Pipe), "{label}: {first}");

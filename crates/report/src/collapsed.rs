@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use slip_model::Recording;
 
 use crate::Options;
-use crate::fold::{self, FunctionTree, TRUNCATED};
+use crate::fold::{self, Element, FunctionTree};
 use crate::text::clean_also;
 
 /// Separates frames.
@@ -28,15 +28,13 @@ pub(crate) fn render(recording: &Recording, options: &Options) -> String {
     let mut lines: BTreeMap<String, u64> = BTreeMap::new();
     for (key, count) in counts {
         let mut line = roots[key.root as usize].clone();
-        let path = tree.path(key.stack);
-        let frames = path.iter().map(|function| labels[*function as usize].as_str());
-        let cut = key.truncated.then_some(TRUNCATED);
-        let mut push = |part: &str| {
+        for element in key.elements(tree.path(key.stack)) {
             line.push(';');
-            line.push_str(part);
-        };
-        cut.into_iter().chain(frames).for_each(&mut push);
-        key.leaf_markers().for_each(push);
+            line.push_str(match element {
+                Element::Frame(function) => labels[function as usize].as_str(),
+                Element::Marker(marker) => marker,
+            });
+        }
         // Names that differ only in what has been cleaned away may end up the same.
         let sum = lines.entry(line).or_default();
         *sum = sum.saturating_add(if has_waits { count.ns } else { count.number });

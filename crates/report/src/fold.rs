@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::HashMap;
 
-use slip_model::{Interner, Recording, StackId, State, Thread, WaitReason};
+use slip_model::{FrameKind, Interner, Recording, StackId, State, Thread, WaitReason};
 
 use crate::piece::{self, Piece, pieces};
 use crate::summary::{Function, FunctionTable};
@@ -56,17 +56,41 @@ impl Key {
         Some(Self { root: sample.thread.0, stack: stack.0, place, reason, truncated, extra: 0 })
     }
 
-    /// The markers that come last, after the frames: what it is instead of code, and what it waits for.
-    pub(crate) fn leaf_markers(&self) -> impl DoubleEndedIterator<Item = &'static str> + use<> {
+    /// All elements of the stack, the outermost first: the marker for a missing end, frames, what it is instead of code, frames
+    /// of the kernel, and what it waits for.
+    ///
+    /// `path` has the frames, the outermost first, those of the kernel last.
+    pub(crate) fn elements<T>(&self, path: Vec<(FrameKind, T)>) -> impl Iterator<Item = Element<T>> + use<T> {
+        let outer = path.iter().position(|(kind, _)| *kind == FrameKind::Kernel).unwrap_or(path.len());
         let place = match self.place {
             Place::Idle => Some("[idle]"),
             Place::Engine => Some("[engine]"),
-            Place::Code if self.stack == 0 => Some("[no frame]"),
+            Place::Code if outer == 0 => Some("[no frame]"),
             Place::Code => None,
         };
-        place.into_iter().chain(self.reason.map(piece::marker))
+        let mut frames = path.into_iter().map(|(_, frame)| Element::Frame(frame));
+        let marker = |marker: Option<&'static str>| marker.map(Element::Marker);
+        let code: Vec<_> = frames.by_ref().take(outer).collect();
+        marker(self.truncated.then_some(TRUNCATED))
+            .into_iter()
+            .chain(code)
+            .chain(marker(place))
+            .chain(frames)
+            .chain(marker(self.reason.map(piece::marker)))
     }
 }
+
+/// Part of a stack as formats write it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Element<T> {
+    /// A frame, or what the caller has for one.
+    Frame(T),
+    /// What is not code.
+    Marker(&'static str),
+}
+
+/// What stands in the place of the file of the kernel's own functions, as in `perf`; those of modules have `[module]`.
+pub(crate) const KERNEL: &str = "[kernel.kallsyms]";
 
 /// Deepest stack that is written. Samplers cut at 1,024; a malicious recording may have a million stacks, each a million
 /// deep, which would take for ever to write.
@@ -140,13 +164,13 @@ impl FunctionTree {
         self.node_of.get(stack as usize).copied().unwrap_or(0)
     }
 
-    /// The functions of a node, outermost first.
-    pub(crate) fn path(&self, node: u32) -> Vec<u32> {
+    /// The functions of a node, outermost first, with their kinds.
+    pub(crate) fn path(&self, node: u32) -> Vec<(FrameKind, u32)> {
         let mut path = Vec::new();
         let mut at = node;
         while at != 0 && path.len() < MAX_DEPTH {
             let (parent, function) = self.nodes[at as usize];
-            path.push(function);
+            path.push((self.functions[function as usize].kind, function));
             at = parent;
         }
         path.reverse();
@@ -182,11 +206,15 @@ impl FunctionTree {
 }
 
 /// A function with its place, `Class::method (file.php:12)`: what py-spy and Excimer users expect of a frame, and the
-/// same for all lines of the function, so that it is one box in a flame graph.
+/// same for all lines of the function, so that it is one box in a flame graph. Functions of the kernel end in `_[k]`, by which tools
+/// colour them, after their module if they have one: `nft_do_chain [nf_tables]_[k]`.
 pub(crate) fn function_label(interner: &Interner, function: &Function, special: &[char]) -> String {
     let name = interner.text(function.name);
     let name = if name.is_empty() { "[unnamed]".into() } else { clean_also(name, special) };
     let file = clean_also(interner.text(function.file), special);
+    if function.kind == FrameKind::Kernel {
+        return if file.is_empty() { format!("{name}_[k]") } else { format!("{name} {file}_[k]") };
+    }
     match (file.is_empty(), function.first_line) {
         (true, _) => name.into_owned(),
         (false, 0) => format!("{name} ({file})"),

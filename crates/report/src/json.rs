@@ -106,6 +106,16 @@ struct Stack<'a> {
     share_of_busy: f64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     waits: Vec<StackWaits>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    in_kernel: Vec<InKernel<'a>>,
+}
+
+#[derive(Serialize)]
+struct InKernel<'a> {
+    frames: Vec<StackFrame<'a>>,
+    samples: u64,
+    wall_ns: u64,
+    on_cpu_ns: u64,
 }
 
 #[derive(Serialize)]
@@ -219,6 +229,14 @@ pub(crate) fn render(
         frames.reverse();
         frames
     };
+    let in_kernel = |id: StackId| {
+        let times = summary.kernel.of_stack(id).iter().take(options.top).map(|time| {
+            let mut frames: Vec<_> = time.frames(interner).take(MAX_DEPTH).map(frame).collect();
+            frames.reverse();
+            InKernel { frames, samples: time.samples, wall_ns: time.ns, on_cpu_ns: time.on_cpu_ns }
+        });
+        times.collect()
+    };
     let report = Report {
         schema: "slip.report/1",
         title: &recording.info.target,
@@ -261,6 +279,7 @@ pub(crate) fn render(
                 on_cpu_ns: hot.on_cpu_ns,
                 share_of_busy: share(hot.ns, busy_ns),
                 waits: stack_waits(summary.waits.of_stack(hot.stack)),
+                in_kernel: in_kernel(hot.stack),
             })
             .collect(),
         waits: waits(recording, summary),

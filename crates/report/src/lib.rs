@@ -23,8 +23,8 @@ mod support;
 use slip_model::Recording;
 
 pub use summary::{
-    Function, Group, HotStack, Line, ProcessSummary, Quality, ReasonSummary, RequestSummary, Route,
-    StackWaits, Summary, TimeSplit, WaitSummary,
+    Function, Group, HotStack, KernelSummary, KernelTime, Line, ProcessSummary, Quality, ReasonSummary,
+    RequestSummary, Route, StackWaits, Summary, TimeSplit, WaitSummary,
 };
 pub use text::{bytes, clean, clean_json, utc};
 

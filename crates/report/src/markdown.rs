@@ -5,11 +5,11 @@ mod table;
 
 use std::fmt::Write as _;
 
-use slip_model::{FrameKind, Language, Mode, Recording};
+use slip_model::{FrameKind, Language, Mode, Recording, StringId};
 
 use crate::Options;
 use crate::piece::in_words;
-use crate::summary::{Function, Summary, TimeSplit};
+use crate::summary::{Function, HotStack, KernelTime, Summary, TimeSplit};
 use crate::text::{
     bytes, clean, code, count, date, duration, percent, place, share, shares, shorten, tenths,
 };
@@ -287,8 +287,34 @@ fn stacks(text: &mut String, recording: &Recording, summary: &Summary, options: 
             })
             .collect();
         let rest = if frames.next().is_some() { " ← …" } else { "" };
-        let _ = writeln!(text, "- {} {}{rest}", share(hot.ns, busy), shown.join(" ← "));
+        let kernel = in_kernel(recording, summary, hot, busy);
+        let _ = writeln!(text, "- {} {}{rest}{kernel}", share(hot.ns, busy), shown.join(" ← "));
     }
+}
+
+/// How much of a stack's time was in the kernel, and for what most of that: names there say little to most readers, so that two
+/// must do, what was asked for and where it spent the most time.
+fn in_kernel(recording: &Recording, summary: &Summary, hot: &HotStack, busy: u64) -> String {
+    let interner = &recording.interner;
+    let times = summary.kernel.of_stack(hot.stack);
+    let mut asked: Vec<(StringId, u64, &KernelTime)> = Vec::new();
+    for time in times {
+        let Some(name) = time.asked_for(interner).map(|frame| frame.name) else { continue };
+        match asked.iter_mut().find(|(known, ..)| *known == name) {
+            Some((_, ns, _)) => *ns = ns.saturating_add(time.ns),
+            // The one with the most time comes first.
+            None => asked.push((name, time.ns, time)),
+        }
+    }
+    // The first decides among equals.
+    let Some((name, _, time)) = asked.into_iter().rev().max_by_key(|(_, ns, _)| *ns) else {
+        return String::new();
+    };
+    let ns = times.iter().fold(0_u64, |sum, time| sum.saturating_add(time.ns));
+    let name_of = |name: StringId| code(interner.text(name), NAME, false);
+    let innermost = time.frames(interner).next().map(|frame| frame.name).filter(|inner| *inner != name);
+    let most = innermost.map(|inner| format!(" ({})", name_of(inner))).unwrap_or_default();
+    format!("; {} in the kernel, mostly {}{most}", share(ns, busy), name_of(name))
 }
 
 fn requests(text: &mut String, recording: &Recording, summary: &Summary, options: &Options) {

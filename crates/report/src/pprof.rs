@@ -6,9 +6,9 @@ use std::io::Write as _;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use prost::Message as _;
-use slip_model::{FrameId, Recording, StackId};
+use slip_model::{FrameId, FrameKind, Recording, StackId};
 
-use crate::fold::{self, Count, Key, MAX_DEPTH, TRUNCATED};
+use crate::fold::{self, Count, Element, KERNEL, Key, MAX_DEPTH};
 use crate::proto::{Function, Label, Line, Location, Mapping, Profile, Sample, ValueType};
 use crate::summary::{FunctionTable, RouteTable};
 use crate::text::clean;
@@ -16,8 +16,10 @@ use crate::{Options, ReportError};
 
 /// No route.
 const NO_ROUTE: u32 = u32::MAX;
-/// The one mapping; tools take its file name for that of the program.
+/// The first mapping; tools take its file name for that of the program.
 const MAPPING: u64 = 1;
+/// That of the kernel and its modules, if there are any of its frames.
+const KERNEL_MAPPING: u64 = 2;
 
 pub(crate) fn render(recording: &Recording, options: &Options) -> Result<Vec<u8>, ReportError> {
     let routes = RouteTable::new(&recording.requests);
@@ -71,6 +73,7 @@ struct Builder<'a> {
     marker_of: HashMap<&'static str, u64>,
     /// Number in the profile of each function of the table; 0 for none yet.
     function_of: Vec<u64>,
+    has_kernel: bool,
 }
 
 impl<'a> Builder<'a> {
@@ -83,6 +86,7 @@ impl<'a> Builder<'a> {
             location_of: vec![0; recording.interner.sizes().1 + 1],
             marker_of: HashMap::new(),
             function_of: Vec::new(),
+            has_kernel: false,
         };
         builder.string("");
         builder
@@ -127,14 +131,19 @@ impl<'a> Builder<'a> {
 
     /// The locations of a stack, innermost first.
     fn locations(&mut self, key: &Key) -> Vec<u64> {
-        let mut locations: Vec<u64> = key.leaf_markers().rev().map(|marker| self.marker(marker)).collect();
-        for frame in self.recording.interner.frames_of(StackId(key.stack)).take(MAX_DEPTH) {
-            locations.push(self.location(frame));
-        }
-        if key.truncated {
-            locations.push(self.marker(TRUNCATED));
-        }
-        locations
+        let interner = &self.recording.interner;
+        let mut path: Vec<(FrameKind, FrameId)> = interner
+            .frames_of(StackId(key.stack))
+            .take(MAX_DEPTH)
+            .map(|id| (interner.frame_at(id).kind, id))
+            .collect();
+        path.reverse();
+        let elements: Vec<Element<FrameId>> = key.elements(path).collect();
+        let location = |element: Element<FrameId>| match element {
+            Element::Frame(frame) => self.location(frame),
+            Element::Marker(marker) => self.marker(marker),
+        };
+        elements.into_iter().rev().map(location).collect()
     }
 
     fn location(&mut self, id: FrameId) -> u64 {
@@ -151,11 +160,17 @@ impl<'a> Builder<'a> {
                     "" => "[unnamed]",
                     name => name,
                 };
-                self.function_of[number] =
-                    self.function(name, interner.text(function.file), function.first_line);
+                let file = match (function.kind, interner.text(function.file)) {
+                    (FrameKind::Kernel, "") => KERNEL,
+                    (_, file) => file,
+                };
+                self.function_of[number] = self.function(name, file, function.first_line);
             }
-            let line = self.recording.interner.frame_at(id).line;
-            self.location_of[slot] = self.add_location(self.function_of[number], line);
+            let frame = self.recording.interner.frame_at(id);
+            let is_kernel = frame.kind == FrameKind::Kernel;
+            self.has_kernel |= is_kernel;
+            let mapping = if is_kernel { KERNEL_MAPPING } else { MAPPING };
+            self.location_of[slot] = self.add_location(mapping, self.function_of[number], frame.line);
         }
         self.location_of[slot]
     }
@@ -165,7 +180,7 @@ impl<'a> Builder<'a> {
             return *id;
         }
         let function = self.function(name, "", 0);
-        let id = self.add_location(function, 0);
+        let id = self.add_location(MAPPING, function, 0);
         self.marker_of.insert(name, id);
         id
     }
@@ -178,10 +193,10 @@ impl<'a> Builder<'a> {
         id
     }
 
-    fn add_location(&mut self, function_id: u64, line: u32) -> u64 {
+    fn add_location(&mut self, mapping_id: u64, function_id: u64, line: u32) -> u64 {
         let id = self.profile.location.len() as u64 + 1;
         let line = vec![Line { function_id, line: line.into() }];
-        self.profile.location.push(Location { id, mapping_id: MAPPING, line });
+        self.profile.location.push(Location { id, mapping_id, line });
         id
     }
 
@@ -198,14 +213,18 @@ impl<'a> Builder<'a> {
         self.profile.period = signed(info.interval_ns);
         self.profile.time_nanos = signed(info.started_unix_ns);
         self.profile.duration_nanos = signed(self.recording.totals.duration_ns);
-        let filename = self.string(&info.target);
-        self.profile.mapping = vec![Mapping {
-            id: MAPPING,
+        let mapping = |id, filename, has_lines| Mapping {
+            id,
             filename,
             has_functions: true,
-            has_filenames: true,
-            has_line_numbers: true,
-        }];
+            has_filenames: has_lines,
+            has_line_numbers: has_lines,
+        };
+        self.profile.mapping = vec![mapping(MAPPING, self.string(&info.target), true)];
+        if self.has_kernel {
+            let kernel = self.string(KERNEL);
+            self.profile.mapping.push(mapping(KERNEL_MAPPING, kernel, false));
+        }
         let tool = format!("{}, sampler {}", info.tool, info.sampler);
         let blind = info.cannot_see.iter().map(|what| format!("cannot see: {what}"));
         let comments: Vec<String> = [tool].into_iter().chain(blind).chain(notes.iter().cloned()).collect();
@@ -220,7 +239,7 @@ mod tests {
     use std::io::Read as _;
 
     use super::*;
-    use crate::support::{both_languages, samples_and_waits};
+    use crate::support::{both_languages, kernel_frames, samples_and_waits};
 
     fn decode(bytes: &[u8]) -> Profile {
         let mut profile = Vec::new();
@@ -267,6 +286,30 @@ mod tests {
         assert_eq!(with(&["[waits: file]", "[engine]"]), [[1, 2_000_000, 0]]);
         let ns: i64 = profile.sample.iter().map(|sample| sample.value[1]).sum();
         assert_eq!(ns, 15 * 10_000_000 + 190_400_700);
+    }
+
+    #[test]
+    fn the_kernel_is_another_mapping_and_what_is_instead_of_code_calls_it() {
+        let profile = decode(&render(&kernel_frames(), &Options::default()).unwrap());
+        let text = |at: i64| profile.string_table[at as usize].as_str();
+        let mappings: Vec<_> = profile.mapping.iter().map(|mapping| text(mapping.filename)).collect();
+        assert_eq!(mappings, ["--fpm www --pid 4711", KERNEL]);
+        let frame = |location: &u64| {
+            let location = &profile.location[*location as usize - 1];
+            let function = &profile.function[location.line[0].function_id as usize - 1];
+            (location.mapping_id, text(function.name), text(function.filename))
+        };
+        let engine: Vec<_> = profile
+            .sample
+            .iter()
+            .map(|sample| sample.location_id.iter().map(frame).collect::<Vec<_>>())
+            .find(|stack| stack.contains(&(MAPPING, "[engine]", "")))
+            .unwrap();
+        assert_eq!(engine.last(), Some(&(MAPPING, "[engine]", "")));
+        assert_eq!(engine[engine.len() - 2], (KERNEL_MAPPING, "asm_exc_page_fault", KERNEL));
+        let functions: Vec<_> =
+            profile.function.iter().map(|function| (text(function.name), text(function.filename))).collect();
+        assert!(functions.contains(&("nft_do_chain", "[nf_tables]")), "{functions:?}");
     }
 
     #[test]

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 use serde::ser::{SerializeSeq as _, Serializer};
-use slip_model::{Recording, Thread, WaitReason};
+use slip_model::{FrameKind, Recording, Thread, WaitReason};
 
-use crate::fold::{self, FunctionTree, Key, TRUNCATED};
+use crate::fold::{self, Element, FunctionTree, KERNEL, Key, TRUNCATED};
 use crate::piece::{self, pieces};
 use crate::text::clean;
 use crate::{Options, ReportError};
@@ -67,11 +67,11 @@ impl Serialize for Samples<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut samples = serializer.serialize_seq(Some(self.runs.len()))?;
         for (key, _) in &self.runs {
-            let mut stack = self.tree.path(key.stack);
-            if key.truncated {
-                stack.splice(0..0, self.markers.get(TRUNCATED).copied());
-            }
-            stack.extend(key.leaf_markers().filter_map(|marker| self.markers.get(marker)));
+            let number = |element| match element {
+                Element::Frame(function) => Some(function),
+                Element::Marker(marker) => self.markers.get(marker).copied(),
+            };
+            let stack: Vec<u32> = key.elements(self.tree.path(key.stack)).filter_map(number).collect();
             samples.serialize_element(&stack)?;
         }
         samples.end()
@@ -90,9 +90,13 @@ pub(crate) fn render(recording: &Recording, options: &Options) -> Result<Vec<u8>
         .iter()
         .map(|function| {
             let name = clean(interner.text(function.name));
+            let file = match (function.kind, interner.text(function.file)) {
+                (FrameKind::Kernel, "") => KERNEL,
+                (_, file) => file,
+            };
             Frame {
                 name: if name.is_empty() { "[unnamed]".into() } else { name.into_owned() },
-                file: clean(interner.text(function.file)).into_owned(),
+                file: clean(file).into_owned(),
                 line: function.first_line,
             }
         })

@@ -4,7 +4,7 @@
 mod support;
 
 use slip_report::{Format, Options, render};
-use support::{Builder, both_languages, only_waits, samples_and_waits};
+use support::{Builder, both_languages, kernel_frames, only_waits, samples_and_waits};
 
 fn text(format: Format, options: &Options) -> String {
     String::from_utf8(render(&both_languages(), format, options).unwrap()).unwrap()
@@ -51,11 +51,19 @@ fn speedscope() {
 
 #[test]
 fn waits_beside_samples() {
-    let recording = samples_and_waits();
+    text_formats("waits", &samples_and_waits());
+}
+
+#[test]
+fn kernel_frames_inside_of_the_interpreter_s() {
+    text_formats("kernel", &kernel_frames());
+}
+
+fn text_formats(what: &str, recording: &slip_model::Recording) {
     for format in [Format::Markdown, Format::Json, Format::Collapsed, Format::Speedscope] {
         let options = Options { top: 6, include_idle: format == Format::Collapsed, ..Options::default() };
-        let text = String::from_utf8(render(&recording, format, &options).unwrap()).unwrap();
-        let name = format!("waits_{}", format.name());
+        let text = String::from_utf8(render(recording, format, &options).unwrap()).unwrap();
+        let name = format!("{what}_{}", format.name());
         if format == Format::Speedscope {
             let json: serde_json::Value = serde_json::from_str(&text).unwrap();
             insta::assert_json_snapshot!(name, json);

@@ -6,7 +6,7 @@ mod support;
 use serde_json::Value;
 use slip_report::{Format, Options, render};
 use support::schema::check;
-use support::{Builder, both_languages, only_waits, samples_and_waits};
+use support::{Builder, both_languages, kernel_frames, only_waits, samples_and_waits};
 
 const SCHEMA: &str = include_str!("../schema/slip.report-1.schema.json");
 
@@ -16,6 +16,7 @@ fn reports_follow_the_schema() {
     for recording in [
         both_languages(),
         samples_and_waits(),
+        kernel_frames(),
         only_waits(),
         Builder::new("").finish(),
         slip_model::Recording::default(),

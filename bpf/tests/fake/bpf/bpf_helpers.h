@@ -11,6 +11,7 @@
 #define __uint(name, value) int (*name)[value]
 #define __type(name, type) typeof(type) *name
 #define barrier_var(variable) (void) (variable)
+#define barrier() (void) 0
 
 struct task_struct;
 
@@ -29,6 +30,9 @@ long fake_output(const void *event, uint64_t bytes, uint64_t flags);
 /* NULL if the task has none and none is to be made. */
 void *fake_storage(const struct task_struct *task, bool make);
 long fake_write(const void *bytes, uint32_t length);
+/* The kernel's own stack; that of a task that does not run if one is given. */
+long fake_stack(const struct task_struct *task, void *to, uint32_t bytes);
+long fake_print(const void *values, uint32_t bytes);
 
 #define bpf_probe_read_user(to, bytes, from) fake_read(to, bytes, (uint64_t) (from))
 #define bpf_map_lookup_elem(map, key) fake_lookup(map, key)
@@ -40,6 +44,9 @@ long fake_write(const void *bytes, uint32_t length);
 #define bpf_task_storage_get(map, task, value, flags) fake_storage(task, (flags) & BPF_LOCAL_STORAGE_GET_F_CREATE)
 #define bpf_probe_read_kernel(to, bytes, from) (memcpy(to, from, bytes), 0)
 #define bpf_seq_write(file, data, bytes) fake_write(data, bytes)
+#define bpf_seq_printf(file, format, length, values, bytes) ((void) (format), fake_print(values, bytes))
+#define bpf_get_stack(context, to, bytes, flags) fake_stack(NULL, to, bytes)
+#define bpf_get_task_stack(task, to, bytes, flags) fake_stack(task, to, bytes)
 
 #define bpf_get_current_pid_tgid() ((uint64_t) fake_pid << 32 | fake_tid)
 #define bpf_get_ns_current_pid_tgid(device, inode, ids, bytes) \

@@ -70,6 +70,37 @@ fn who_may_not_use_the_kernel_s_sampler_is_told_and_has_the_other() {
 }
 
 #[test]
+fn on_a_kernel_that_does_not_describe_itself_stacks_are_read_from_outside() {
+    const NAME: &str = "on_a_kernel_that_does_not_describe_itself_stacks_are_read_from_outside";
+    if !root_or_skip(NAME) {
+        return;
+    }
+    if !std::fs::exists("/sys/kernel/btf/vmlinux").unwrap() {
+        return slip_testkit::skip(NAME, "this kernel has no types that could be hidden");
+    }
+    let (target, folder) = (Target::python(WAITING), tempfile::tempdir().unwrap());
+    let pid = target.pid();
+    // It looks like a kernel built without CONFIG_DEBUG_INFO_BTF, whose folder is not there either.
+    let hidden = |arguments: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", "mount -t tmpfs none /sys/kernel/btf && exec \"$@\"", "sh"]);
+        Ran::from(command.arg(slip()).args(arguments).current_dir(folder.path()).output().unwrap())
+    };
+    let ran = hidden(&["record", "--pid", &pid, "--duration", "0.2"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    for text in [
+        "note: the stacks are read from outside, not by the kernel: the kernel has no description of its types",
+        "\nhint: a kernel built with CONFIG_DEBUG_INFO_BTF can\n",
+    ] {
+        assert!(ran.stderr.contains(text), "{text}: {}", ran.stderr);
+    }
+    let ran = hidden(&["record", "--pid", &pid, "--sampler", "kernel"]);
+    assert_eq!(ran.code, 4, "{}", ran.stderr);
+    let ran = hidden(&["check"]);
+    assert!(ran.stdout.contains("the kernel has no description of its types"), "{}", ran.stdout);
+}
+
+#[test]
 fn another_users_process() {
     if !root_or_skip("another_users_process") {
         return;

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use rustc_hash::FxHashMap;
 use slip_model::{
     Frame, FrameId, FrameKind, Interner, InternerDelta, Process, ProcessId, Recording, SampleBlock, StackId,
     StackNode, StringId, Thread, ThreadId, Totals, Wait,
@@ -179,6 +180,8 @@ impl Lost {
 /// An interner that has an answer for every number.
 struct Names {
     interner: Interner,
+    /// By the number of a stack in the file, the first one that is the same: a recorder forgets stacks ([`Interner::forgetful`]).
+    stacks: Vec<u32>,
 }
 
 impl Names {
@@ -188,7 +191,10 @@ impl Names {
 
     /// The stack of this number, or one that says that it could not be read.
     fn stack(&mut self, id: StackId) -> StackId {
-        if id.index() < self.interner.sizes().2 { id } else { self.unreadable_stack() }
+        match self.stacks.get(id.index()) {
+            Some(first) => StackId(*first),
+            None => self.unreadable_stack(),
+        }
     }
 
     fn unreadable_stack(&mut self) -> StackId {
@@ -198,15 +204,8 @@ impl Names {
     }
 
     fn mend_stacks(&mut self, samples: &mut SampleBlock) {
-        let known = count(self.interner.sizes().2);
-        if samples.stack.iter().all(|stack| *stack < known) {
-            return;
-        }
-        let unreadable = self.unreadable_stack();
         for stack in &mut samples.stack {
-            if *stack >= known {
-                *stack = unreadable.0;
-            }
+            *stack = self.stack(StackId(*stack)).0;
         }
     }
 }
@@ -225,13 +224,26 @@ fn interner(fetched: &Fetched, most: usize) -> (Names, usize) {
     let stacks = dense(&fetched.stacks, 1, most, || hole, &mut lost);
     let mut delta =
         InternerDelta { first_string: 1, strings, first_frame: 0, frames, first_stack: 1, stacks };
+    let stacks = merge(&mut delta.stacks);
     let mut interner = Interner::new();
     if !interner.apply(&delta) {
         mend(&mut delta);
         let mended = interner.apply(&delta);
         debug_assert!(mended, "everything has been made to point to something");
     }
-    (Names { interner }, lost)
+    (Names { interner, stacks }, lost)
+}
+
+/// Gives stacks that are the same one parent, the first of those that are the same, and says which that is for each number. A
+/// parent that is none becomes the empty stack.
+fn merge(nodes: &mut [StackNode]) -> Vec<u32> {
+    let mut firsts = vec![0];
+    let mut known = FxHashMap::default();
+    for (number, node) in (1..).zip(nodes) {
+        node.parent = StackId(firsts.get(node.parent.index()).copied().unwrap_or_default());
+        firsts.push(*known.entry(*node).or_insert(number));
+    }
+    firsts
 }
 
 /// Lets what points nowhere point to entries at the end that say so.
@@ -247,13 +259,8 @@ fn mend(delta: &mut InternerDelta) {
     }
     let unreadable = FrameId(count(delta.frames.len()));
     delta.frames.push(Frame { name, ..unreadable_frame() });
-    for (at, node) in delta.stacks.iter_mut().enumerate() {
-        if node.parent.index() > at {
-            node.parent = StackId(0);
-        }
-        if node.frame > unreadable {
-            node.frame = unreadable;
-        }
+    for node in &mut delta.stacks {
+        node.frame = node.frame.min(unreadable);
     }
 }
 

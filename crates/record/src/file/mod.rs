@@ -4,7 +4,7 @@
 //! than the one file.
 //!
 //! What is in it, in short (`docs/internals/recording.md` has every column): `info`, what was asked for; `totals`, how
-//! well it went; `strings`, `frames` and `stacks`, each distinct one once; `processes` and `threads`; `blocks`,
+//! well it went; `strings` and `frames`, each distinct one once, and `stacks`; `processes` and `threads`; `blocks`,
 //! the samples and the requests that ended; and `waits`, the same for waits ([`wait_block`]).
 //! One hour of eight workers at 99 Hz has 2.85 million samples and half a
 //! million requests, too many for rows: a row of `blocks` holds those of one flush or, packed, of up to one minute

@@ -9,9 +9,11 @@ pub const APPLICATION_ID: u32 = 0x534c_4950;
 ///
 /// It grows when a reader of the version before would misread a file. New tables and new keys in `info` do not need
 /// it: readers ignore what they do not know.
-pub const FORMAT_VERSION: u32 = 1;
+///
+/// 2: frames of the kernel, which a reader of before would take for lost ones, and their time from the functions that they belong to.
+pub const FORMAT_VERSION: u32 = 2;
 
-/// The tables of version 1, word for word as `sqlite_schema` keeps them.
+/// The tables of versions 1 and 2, word for word as `sqlite_schema` keeps them.
 pub(super) const TABLES: [(&str, &str); 9] = [
     ("info", "CREATE TABLE info(id INTEGER PRIMARY KEY, key TEXT, value)"),
     (

@@ -1,10 +1,12 @@
 //! What a recording says in numbers: counted once, shown by several formats.
 
 mod functions;
+mod kernel;
 mod requests;
 mod waits;
 
 pub(crate) use functions::FunctionTable;
+pub use kernel::{KernelSummary, KernelTime};
 pub(crate) use requests::RouteTable;
 use requests::Watch;
 pub use waits::{ReasonSummary, StackWaits, WaitSummary};
@@ -42,8 +44,10 @@ pub struct Summary {
     pub frameless_ns: u64,
     /// Lines that were being executed by an innermost frame, that with the most time first.
     pub lines: Vec<Line>,
-    /// The 1,000 stacks with the most time, that with most first.
+    /// The 1,000 stacks with the most time, that with most first. What was in the kernel counts for the stack that called it.
     pub stacks: Vec<HotStack>,
+    /// Where in the kernel that was, as far as it is known.
+    pub kernel: KernelSummary,
     /// What threads waited for, if the sampler saw that.
     pub waits: WaitSummary,
     /// Requests, if the target has any.
@@ -142,7 +146,7 @@ pub struct ProcessSummary {
     pub time: TimeSplit,
 }
 
-/// One function, at whatever line.
+/// One function, at whatever line. What the kernel does for it is its own time: the kernel's functions are none of these.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Function {
     /// What kind of code it is.
@@ -290,6 +294,7 @@ struct Scan<'a> {
     recording: &'a Recording,
     threads: Vec<ThreadCount>,
     stacks: Vec<StackCount>,
+    kernel: kernel::Scan,
     requests: requests::Scan<'a>,
     waits: waits::Scan,
     samples: u64,
@@ -303,6 +308,7 @@ impl<'a> Scan<'a> {
             recording,
             threads: vec![ThreadCount::default(); recording.threads.len()],
             stacks: vec![StackCount::default(); recording.interner.sizes().2],
+            kernel: kernel::Scan::new(&recording.interner),
             requests: requests::Scan::new(recording),
             waits: waits::Scan::default(),
             samples: 0,
@@ -321,7 +327,8 @@ impl<'a> Scan<'a> {
         thread.seen = true;
         thread.time.count(state, ns);
         let at = sample.stack.index();
-        let at = if at < self.stacks.len() { at } else { 0 };
+        let with_kernel = if at < self.stacks.len() { at } else { 0 };
+        let at = self.kernel.caller(with_kernel);
         let is_sample = u64::from(piece.reason.is_none());
         if piece.reason.is_some() {
             self.wait_count = self.wait_count.saturating_add(count);
@@ -345,6 +352,7 @@ impl<'a> Scan<'a> {
         if state.has(State::TRUNCATED) {
             self.truncated = self.truncated.saturating_add(count);
         }
+        self.kernel.take(piece, with_kernel);
         let stack = &mut self.stacks[at];
         stack.samples += is_sample;
         stack.ns = stack.ns.saturating_add(ns);
@@ -370,6 +378,7 @@ impl<'a> Scan<'a> {
             frameless_ns: self.stacks.first().map_or(0, |stack| stack.ns),
             lines: functions::lines(&recording.interner, &self.stacks),
             stacks: hot_stacks(&self.stacks),
+            kernel: self.kernel.finish(),
             waits: self.waits.finish(&recording.interner),
             requests: self.requests.finish(serving_ns, &watches(recording, &self.threads)),
             quality: Quality {

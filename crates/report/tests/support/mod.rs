@@ -241,6 +241,55 @@ pub(crate) fn only_waits() -> Recording {
     recording
 }
 
+/// What the kernel did for PHP and Python, on the CPU and in waits: of a request, of its start-up, of an idle worker, of a thread
+/// without frames.
+pub(crate) fn kernel_frames() -> Recording {
+    let mut b = Builder::new("--fpm www --pid 4711");
+    b.recording.info.sampler = "kernel".into();
+    let www = b.process(Language::Php, "8.4.14", 1_001, "php-fpm: pool www");
+    let python = b.process(Language::Python, "3.13.1", 4_711, "gunicorn: worker [shop]");
+    let php = b.thread(www, 1_001, 0, "");
+    let main = b.thread(python, 4_711, 0, "MainThread");
+    let index = "{main}@/srv/app/public/index.php:1:12";
+    let query = b.stack(FrameKind::Php, &[index, "mysqli_query"]);
+    let read =
+        b.stack(FrameKind::Python, &["<module>@/srv/py/app.py:1:40", "Handler.go@/srv/py/app.py:12:19"]);
+    let call = ["entry_SYSCALL_64_after_hwframe", "do_syscall_64"];
+    let send = ["__x64_sys_sendto", "tcp_sendmsg_locked"];
+    let filter = ["__x64_sys_sendto", "nft_do_chain [nf_tables]"];
+    let receive = ["__x64_sys_recvfrom", "tcp_recvmsg"];
+    let fault = ["asm_exc_page_fault", "evil;name\u{1b}[31m"];
+    let mut inside = |outer: StackId, frames: &[&str]| {
+        let interner = &mut b.recording.interner;
+        frames.iter().fold(outer, |parent, text| {
+            let (name, module) = text.split_once(' ').unwrap_or((text, ""));
+            let (name, file) = (interner.string(name), interner.string(module));
+            let frame = interner.frame(Frame { kind: FrameKind::Kernel, name, file, ..Frame::default() });
+            interner.push(parent, frame)
+        })
+    };
+    let sending = inside(query, &[call, send].concat());
+    let filtering = inside(query, &[call, filter].concat());
+    let receiving = inside(query, &[call, receive].concat());
+    let reading = inside(read, &[call, ["__x64_sys_read", "read_zero"]].concat());
+    let starting = inside(StackId(0), &fault);
+    let (cpu, none) = (State::ON_CPU, State::default());
+    b.samples(4, php, query, cpu, 1);
+    b.samples(5, php, sending, cpu, 1);
+    b.samples(2, php, filtering, cpu, 1);
+    b.samples(1, php, starting, cpu.with(State::ENGINE), 1);
+    b.samples(1, php, StackId(0), State::IDLE, 0);
+    b.samples(2, main, read, cpu.with(State::HAS_GIL), 0);
+    b.samples(7, main, reading, cpu, 0);
+    b.samples(1, main, starting, cpu, 0);
+    b.samples(1, main, reading, cpu.with(State::TRUNCATED), 0);
+    b.wait(php, query, none, 1, WaitReason::Socket, 900, 9_000_000);
+    b.wait(php, receiving, none, 1, WaitReason::Socket, 50, 40_000_000);
+    b.wait(php, query, none, 1, WaitReason::Cpu, 7, 3_000_000);
+    b.request(1, www, "GET", "/cart", 23, 4_194_304);
+    b.finish()
+}
+
 fn waits(b: &mut Builder, with_samples: bool) {
     let www = b.process(Language::Php, "8.4.14", 1_001, "php-fpm: pool www");
     let python = b.process(Language::Python, "3.13.1", 4_711, "gunicorn: worker [shop]");
