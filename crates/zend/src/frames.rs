@@ -424,10 +424,7 @@ impl Frames {
             let now = Instant::now();
             match self.doubtful_frames(memory, &code.functions, executor)? {
                 Doubt::None => break,
-                Doubt::Remain if self.unreadable_for_long(&code.functions) => break,
-                Doubt::Remain if self.all_are_readable(&code.functions) && seen_at.elapsed() < max_delay => {
-                    break;
-                }
+                Doubt::Remain if self.can_be_shown(&code.functions) && seen_at.elapsed() < max_delay => break,
                 // A function that was read while another took its place is whole at the second look.
                 Doubt::Remain if looks < MAX_LOOKS => seen_at = now,
                 Doubt::Remain => return Ok(false),
@@ -711,18 +708,11 @@ impl Frames {
         .contains(&opcode)
     }
 
-    /// Whether each frame's function is one, and its instruction is one of that function's.
-    fn all_are_readable(&self, functions: &Functions) -> bool {
-        self.buffers.wanted.iter().all(|wanted| {
-            functions.get(wanted.func).is_some_and(|function| function.is_readable(self.offsets, wanted))
-        })
-    }
-
-    /// Whether everything that is no function was none in an earlier sample either: it is shown then.
-    fn unreadable_for_long(&self, functions: &Functions) -> bool {
+    /// Whether each frame's function is one that has the frame's instruction, or was none in an earlier sample either.
+    fn can_be_shown(&self, functions: &Functions) -> bool {
         self.buffers.wanted.iter().all(|wanted| {
             functions.get(wanted.func).is_some_and(|function| {
-                function.is_unreadable_for_long() || function.is_readable(self.offsets, wanted)
+                function.is_readable(self.offsets, wanted) || function.is_unreadable_for_long()
             })
         })
     }

@@ -4,15 +4,49 @@
 
 mod common;
 
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use common::{PATIENCE, Watch};
 use slip_model::Outcome;
-use slip_remote::LiveProcess;
+use slip_remote::{LiveProcess, Memory, Range, ReadError, RemoteAddr};
 use slip_testkit::{Launch, phps};
+
+/// A target whose reader loses the CPU before one system call in seven, for as long as `lost`.
+struct Preempted<'a> {
+    target: &'a LiveProcess,
+    lost: Duration,
+    calls: Cell<u32>,
+}
+
+impl Preempted<'_> {
+    fn lose_cpu(&self) {
+        self.calls.set(self.calls.get() + 1);
+        if self.calls.get().is_multiple_of(7) {
+            std::thread::sleep(self.lost);
+        }
+    }
+}
+
+impl Memory for Preempted<'_> {
+    fn read(&self, addr: RemoteAddr, buf: &mut [u8]) -> Result<(), ReadError> {
+        self.lose_cpu();
+        self.target.read(addr, buf)
+    }
+
+    fn read_ranges(&self, ranges: &[Range], buf: &mut [u8]) -> Result<usize, ReadError> {
+        self.lose_cpu();
+        self.target.read_ranges(ranges, buf)
+    }
+}
 
 /// Names of the three innermost frames of `count` samples of a program that runs until it is killed.
 fn innermost(text: &str, count: usize) -> Vec<(String, Vec<[String; 3]>)> {
+    innermost_seen_by(text, count, Duration::ZERO)
+}
+
+/// The same, seen by one who loses the CPU for so long now and then.
+fn innermost_seen_by(text: &str, count: usize, lost: Duration) -> Vec<(String, Vec<[String; 3]>)> {
     let phps = phps();
     assert!(!phps.is_empty(), "no PHP on this machine");
     let mut all = Vec::new();
@@ -24,11 +58,16 @@ fn innermost(text: &str, count: usize) -> Vec<(String, Vec<[String; 3]>)> {
         child.wait_ready().unwrap();
         let target = LiveProcess::open(child.pid()).unwrap();
         let mut watch = Watch::attach(&target);
-        let mut seen = Vec::new();
+        let (mut seen, mut turn) = (Vec::new(), 0);
         let end = Instant::now() + PATIENCE;
         while seen.len() < count && Instant::now() < end {
             std::thread::sleep(Duration::from_micros(700));
-            watch.sample(&target);
+            if lost.is_zero() {
+                watch.sample(&target);
+            } else {
+                watch.sample(&Preempted { target: &target, lost, calls: Cell::new(turn) });
+            }
+            turn += 1;
             if watch.reading.stack.outcome != Outcome::Torn {
                 let frames = watch.frames();
                 seen.push(
@@ -114,8 +153,9 @@ for ($i = 0; true; $i++) resumes($i % 100 === 0);
     }
 }
 
-#[test]
-fn a_closure_is_of_the_class_that_it_is_bound_to_now() {
+/// Looks at closures that are bound to one class after another, by one who loses the CPU for so long now and then.
+#[track_caller]
+fn closures_are_of_their_class(lost: Duration) {
     // Both lie at the same address, one after the other, and have the same code.
     let text = "<?php
 class A {}
@@ -133,7 +173,7 @@ while (true) {
     unset($bound);
 }
 ";
-    for (php, seen) in innermost(text, 400) {
+    for (php, seen) in innermost_seen_by(text, 400, lost) {
         let mut both = [0; 2];
         for names in &seen {
             for (class, caller, count) in [("A::{closure", "in_a", 0), ("B::{closure", "in_b", 1)] {
@@ -145,4 +185,15 @@ while (true) {
         }
         assert!(both.iter().all(|count| *count > 50), "{php}: {both:?}");
     }
+}
+
+#[test]
+fn a_closure_is_of_the_class_that_it_is_bound_to_now() {
+    closures_are_of_their_class(Duration::ZERO);
+}
+
+#[test]
+fn a_closure_is_of_its_class_where_the_cpu_is_lost() {
+    // As long as it takes until the other closure has been called, and a moment less.
+    closures_are_of_their_class(Duration::from_micros(250));
 }
