@@ -108,6 +108,8 @@ pub struct Engine {
     globals_now: Vec<u8>,
     /// The request that runs code of an opcache which has not started anew since its code was read; 0 for none.
     known_in: u64,
+    /// When a look of our own was over: what was copied before may only be told of now.
+    looked_until: Option<Instant>,
     /// The stack segment that did not lead to the heap, so that it is not asked again.
     heapless: RemoteAddr,
     /// Where opcache puts what its JIT has compiled, and whether that has been seen to run.
@@ -213,6 +215,7 @@ impl Engine {
             ranges: Vec::new(),
             globals_now: Vec::new(),
             known_in: 0,
+            looked_until: None,
             heapless: RemoteAddr::NULL,
             compiled: opcache.and_then(|(memory, _)| find_compiled(target, memory)),
             runs_compiled: false,
@@ -305,6 +308,7 @@ impl Engine {
         out: &mut PhpReading,
     ) -> Result<(), ReadError> {
         let moment = self.copy_stack(memory, interner, code)?;
+        self.looked_until = Some(Instant::now());
         self.complete(memory, interner, code, options, moment, out)
     }
 
@@ -330,8 +334,13 @@ impl Engine {
         self.ranges.clear();
         self.anchor.places.later_ranges(proof, &globals, &mut self.ranges);
         let (keep_query, after) = (options.keep_query, &self.ranges);
-        out.request =
-            self.tracker.update(memory, interner, &globals, proof, keep_query, stack.script, after)?;
+        // Requests are followed forward.
+        let is_late = of_one_moment && self.looked_until.is_some_and(|until| at < until);
+        out.request = if is_late {
+            self.tracker.earlier(&globals)
+        } else {
+            self.tracker.update(memory, interner, &globals, proof, keep_query, stack.script, after)?
+        };
         if let Some(request) = &out.request {
             let key = request.key;
             // A torn stack may be left from the request before.
@@ -346,13 +355,14 @@ impl Engine {
                 // Names that were read for a stack of one moment have been held against its request already, and where no
                 // frame runs there are none.
                 if !of_one_moment || (proof.value.is_none() && running) {
-                    out.stack.outcome = Outcome::Torn;
-                    out.stack.stack = StackId::default();
-                    out.stack.truncated = false;
+                    drop_stack(&mut out.stack);
                 }
             } else if is_new {
                 self.known_in = key;
             }
+        } else if is_late && !globals.is_idle(self.sapi) {
+            // Of a request that had ended when we first looked.
+            drop_stack(&mut out.stack);
         } else {
             out.phase = Phase::Idle;
         }
@@ -532,6 +542,13 @@ impl Engine {
         self.heapless = if self.anchor.places.heap.is_null() { globals.vm_stack } else { RemoteAddr::NULL };
         Ok(())
     }
+}
+
+/// Has a reading be without a stack.
+fn drop_stack(reading: &mut StackReading) {
+    reading.outcome = Outcome::Torn;
+    reading.stack = StackId::default();
+    reading.truncated = false;
 }
 
 /// opcache's shared memory, and where it counts its restarts.

@@ -517,6 +517,16 @@ impl Tracker {
         Ok(Some(self.facts))
     }
 
+    /// What is known of the request of a moment before the one that was noted last; `None` unless that was of the same.
+    pub(crate) fn earlier(&mut self, globals: &Globals) -> Option<RequestFacts> {
+        self.has_read = false;
+        self.has_before = false;
+        self.buffers.after.clear();
+        let is_same =
+            !globals.is_idle(self.sapi) && self.last.is_some_and(|last| last.continues(globals, self.sapi));
+        is_same.then(|| RequestFacts { memory_bytes: globals.memory_bytes(), ..self.facts })
+    }
+
     /// Whether the request that was seen `last` is the one seen now.
     fn goes_on(&self, last: &Globals, now: &Globals) -> bool {
         if self.sapi.one_script {
@@ -965,6 +975,28 @@ mod tests {
         assert_eq!([before(3, 8), before(0, 99), at(0.0, 1, 99)].map(&mut key), [1, 1, 1]);
         // It ends, and the next one begins.
         assert_eq!([before(1, 99), at(0.0, 1, 99), at(0.0, 2, 99)].map(&mut key), [1, 2, 2]);
+    }
+
+    #[test]
+    fn what_was_copied_before_the_last_look_does_not_make_two_of_one_request() {
+        let image = Image::default();
+        let mut interner = Interner::new();
+        let mut tracker = Tracker::new(Sapi::named("fpm-fcgi"));
+        let mut update = |tracker: &mut Tracker, globals: &Globals| {
+            let none = (Proof::default(), StringId::default());
+            let facts = tracker.update(&image, &mut interner, globals, none.0, false, none.1, &[]);
+            facts.unwrap().map(|facts| facts.key)
+        };
+        let keys = |facts: Option<RequestFacts>| facts.map(|facts| facts.key);
+        let (begun, grown, over) = (at(0.0, 1, 8), at(0.0, 3, 99), Globals::default());
+        assert_eq!(update(&mut tracker, &grown), Some(1));
+        assert_eq!(keys(tracker.earlier(&begun)), Some(1));
+        // Of none, or of the one before.
+        assert_eq!(keys(tracker.earlier(&over)), None);
+        assert_eq!(keys(tracker.earlier(&at(0.0, 4, 99))), None);
+        assert_eq!(update(&mut tracker, &grown), Some(1));
+        assert_eq!(update(&mut tracker, &over), None);
+        assert_eq!(keys(tracker.earlier(&grown)), None);
     }
 
     /// At the end of a request php-fpm frees the script's path, and only then forgets where it was.
