@@ -481,7 +481,10 @@ impl WatchedProcess {
             (Outcome::Torn, _) => RequestId(0),
             (_, Some(facts)) => self.follow_request(facts, time_ns, sink),
             (_, None) => {
-                self.close_request(sink);
+                // Which one it is may be uncertain while it goes on.
+                if reading.phase == Phase::Idle {
+                    self.close_request(sink);
+                }
                 RequestId(0)
             }
         };
@@ -779,6 +782,31 @@ mod tests {
             sink.samples().iter().skip(before).map(|sample| sample.state.has(State::REPAIRED)).collect();
         assert_eq!(repaired, [true, false, false]);
         assert_eq!(sink.totals.repaired, 1);
+    }
+
+    #[test]
+    fn a_moment_whose_request_is_uncertain_does_not_make_two_of_one() {
+        let Some(python) = pythons().into_iter().find(|python| python.version >= (3, 11)) else {
+            slip_testkit::skip("a_moment_whose_request_is_uncertain", "no CPython from 3.11 on");
+            return;
+        };
+        let text = "import sys\nprint('ready', flush=True)\nsys.stdin.readline()\n";
+        let mut target = Launch::text(&python, "waits.py", text).start().unwrap();
+        target.wait_ready().unwrap();
+        let (mut sink, mut code) = (Sink::new(), CodeCache::default());
+        let mut process = WatchedProcess::attach(target.pid(), 0, &mut sink, &mut code).unwrap();
+        let mut request_of = |phase, key: Option<u64>| {
+            let request = key.map(|key| RequestFacts { key, ..RequestFacts::default() });
+            let reading = PhpReading { phase, request, ..PhpReading::default() };
+            let at = (ThreadId(0), Activity::Running);
+            let sample = process.sample_of(0, &mut sink, &reading, at);
+            (sample.request, sink.take_batch().requests.len())
+        };
+        assert_eq!(request_of(Phase::Code, Some(1)), (RequestId(1), 0));
+        assert_eq!(request_of(Phase::Engine, None), (RequestId(0), 0));
+        assert_eq!(request_of(Phase::Engine, Some(1)), (RequestId(1), 0));
+        assert_eq!(request_of(Phase::Idle, None), (RequestId(0), 1));
+        assert_eq!(request_of(Phase::Code, Some(2)), (RequestId(2), 0));
     }
 
     #[test]
