@@ -14,10 +14,14 @@
 //! no such number, and the pointers in that piece may come back with other content behind them (measured: up to 1.5 % of
 //! the code objects that an `exec` loop puts at a used address): there, the witness is the content too.
 //!
+//! A stack that was copied some time ago is named now. Where a code object on it has been replaced since, nobody knows which
+//! of the two it was ([`CodeCache::was_replaced_since`]).
+//!
 //! What remains is a code object that dies and whose successor runs between the confirmation and the copy of the stack,
 //! some microseconds; compiling takes longer.
 
 use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
 use slip_model::{Frame, FrameId, FrameKind, Interner, StringId};
 use slip_remote::{Memory, Range, ReadError, RemoteAddr, read_c_string};
@@ -33,6 +37,13 @@ pub(crate) const CONFIRMED_NS: u64 = 5_000_000;
 
 /// How long a target that has put a code object where another one was is expected to do so again.
 const VOLATILE_NS: u64 = 10_000_000_000;
+
+/// A code object that is found to have been replaced may have been so for some time. A stack that was copied no longer ago
+/// than this is taken to be of the new one: those that are seen for the first time are named some 50 us later.
+const NEW_FOR: Duration = Duration::from_millis(1);
+
+/// How long it is remembered that a code object was replaced: stacks that were copied wait for their names less than that.
+const REMEMBERED_FOR: Duration = Duration::from_secs(2);
 
 /// Largest location table that we read. Some 3 bytes per line of source are usual.
 const MAX_TABLE_BYTES: u64 = 1_024 * 1_024;
@@ -109,6 +120,8 @@ pub(crate) struct CodeCache {
     now_ns: u64,
     /// Until when each sample is to confirm all it uses.
     volatile_until_ns: u64,
+    /// Where a code object was found in the place of another one, and when; the last ones come last.
+    replaced: Vec<(RemoteAddr, Instant)>,
     /// `PyCode_Type`, once it is known.
     code_type: Option<RemoteAddr>,
     ranges: Vec<Range>,
@@ -168,8 +181,22 @@ impl CodeCache {
         for addr in self.refuted(memory, &doubtful)? {
             self.volatile_until_ns = self.now_ns.saturating_add(VOLATILE_NS);
             self.load(memory, offsets, interner, addr)?;
+            self.note_replaced(addr);
         }
         Ok(())
+    }
+
+    /// Remembers that what lies at `addr` is not what was there before.
+    pub(crate) fn note_replaced(&mut self, addr: RemoteAddr) {
+        self.replaced.retain(|(known, at)| *known != addr && at.elapsed() < REMEMBERED_FOR);
+        self.replaced.push((addr, Instant::now()));
+    }
+
+    /// Whether what lies at `addr` was found there only after this moment, so much later that it may have been put there in
+    /// between.
+    pub(crate) fn was_replaced_since(&self, addr: RemoteAddr, moment: Instant) -> bool {
+        let found = self.replaced.iter().rev().find(|(known, _)| *known == addr);
+        found.is_some_and(|(_, at)| at.saturating_duration_since(moment) > NEW_FOR)
     }
 
     /// Those of `addrs` whose witness has changed.

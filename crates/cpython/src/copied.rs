@@ -1,8 +1,9 @@
 //! Stacks that were copied in the thread's own context, where it stands still: how to copy them, and what they are.
 
 use std::collections::HashMap;
+use std::time::Instant;
 
-use slip_model::{Interner, Outcome, StackReading};
+use slip_model::{Interner, Outcome, StackId, StackReading};
 use slip_remote::{Copied, Memory, PlanRange, ReadError, RemoteAddr, StackPlan, ThreadPlan};
 
 use crate::bytes::addr_at;
@@ -97,6 +98,11 @@ impl Interpreter {
         Ok(slots.into_iter().map(|(slot, _)| slot).collect())
     }
 
+    /// Whether code objects were lately found in the place of others.
+    pub fn replaces_code(&self) -> bool {
+        self.codes.is_volatile(self.now_ns)
+    }
+
     /// Begins to name stacks that have been copied since the last call.
     ///
     /// # Errors
@@ -106,9 +112,10 @@ impl Interpreter {
         self.begin(memory).map(|_| ())
     }
 
-    /// Names one of them.
+    /// Names one of them, copied `at` that moment.
     ///
-    /// `None` if the thread state is none of this interpreter's any more.
+    /// It is [`Outcome::Torn`] if a code object on it has been replaced since. `None` if the thread state is none of this
+    /// interpreter's any more.
     ///
     /// # Errors
     ///
@@ -117,7 +124,7 @@ impl Interpreter {
         &mut self,
         memory: &M,
         interner: &mut Interner,
-        copied: &Copied<'_>,
+        (copied, at): (&Copied<'_>, Instant),
     ) -> Result<Option<StackReading>, ReadError> {
         let Some((state, thread)) = self.find_thread(memory, copied.thread_state)? else { return Ok(None) };
         self.chain.addrs.clear();
@@ -133,6 +140,14 @@ impl Interpreter {
         let result = self.emit(&mut round, &mut states[state], thread, Outcome::Clean);
         self.states = states;
         result?;
+        let frames = copied.frames.chunks_exact(self.offsets.frame.len.max(1));
+        let is_uncertain = frames
+            .map(|frame| frames::code_of(&self.offsets.frame, frame))
+            .any(|code| self.codes.was_replaced_since(code, at));
+        if let Some(reading) = out.last_mut().filter(|_| is_uncertain) {
+            *reading =
+                StackReading { outcome: Outcome::Torn, stack: StackId(0), truncated: false, ..*reading };
+        }
         Ok(out.pop())
     }
 

@@ -10,6 +10,11 @@ use crate::offsets::{FRAME_OWNED_BY_GENERATOR, FrameOffsets, Offsets, TAG_BITS};
 /// What stands for a frame whose function could not be read.
 const UNREADABLE: &str = "[unreadable]";
 
+/// The code object that a frame runs.
+pub(crate) fn code_of(offsets: &FrameOffsets, frame: &[u8]) -> RemoteAddr {
+    RemoteAddr(addr_at(frame, offsets.executable).0 & !TAG_BITS)
+}
+
 /// What the reader of chains has to know about frames.
 pub(crate) fn layout(offsets: &FrameOffsets) -> FrameLayout {
     let pointer = |at: usize| at..at + 8;
@@ -67,7 +72,7 @@ impl Resolver {
                 self.raw.push(RawFrame::default());
                 continue;
             }
-            let code = RemoteAddr(addr_at(bytes, frame.executable).0 & !TAG_BITS);
+            let code = code_of(frame, bytes);
             // From 3.14 on a function that returns takes its code out of the frame: what was copied is what is left of
             // a call that is over, and the next one has been put in its place since.
             if code.is_null() {
@@ -85,6 +90,7 @@ impl Resolver {
         }
         // An entry may be confirmed and yet outdated, see `code.rs`. Read these code objects anew, once.
         for addr in self.outside.drain(..) {
+            codes.note_replaced(addr);
             codes.forget(addr);
         }
         self.prepare(memory, offsets, codes, interner)?;

@@ -1,9 +1,10 @@
 //! Tests: targets that lie about their structures.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use slip_model::{Interner, Outcome, StackReading};
-use slip_remote::{Image, Memory, RemoteAddr, Symbols, read_u64};
+use slip_remote::{Copied, Image, Memory, RemoteAddr, Symbols, read_u64};
 
 use crate::Interpreter;
 use crate::detect::find;
@@ -122,6 +123,47 @@ fn lengths_without_bound_are_bounded() {
         modules.set(keys, dict_keys::NENTRIES, length);
         assert_eq!(modules.leaf().0, "hold");
     }
+}
+
+/// A stack that was copied before its innermost code object was replaced may be of the one that was there before.
+#[test]
+fn what_was_copied_before_a_code_object_was_replaced_is_torn() {
+    let mut target = Target::new();
+    let (mut interner, mut readings) = (Interner::new(), Vec::new());
+    let mut python = Interpreter::attach(&target.image).unwrap();
+    python.sample(&target.image, &mut interner, &mut readings).unwrap();
+    let (mut addrs, mut frames, mut frame) = (Vec::new(), Vec::new(), target.frame);
+    while !frame.is_null() {
+        let mut bytes = vec![0; target.offsets.frame.len];
+        target.image.read(frame, &mut bytes).unwrap();
+        addrs.push(frame);
+        frames.extend(bytes);
+        frame = target.at(frame, target.offsets.frame.previous);
+    }
+    let mut anchor = vec![0; target.offsets.thread.len()];
+    target.image.read(target.thread, &mut anchor).unwrap();
+    let copied = Copied {
+        thread_state: target.thread,
+        addrs: &addrs,
+        frames: &frames,
+        truncated: false,
+        instruction: None,
+        anchor: &anchor,
+    };
+    let (before, long) = (Instant::now(), Duration::from_millis(10));
+    // Another function of the same length, with a version number of its own.
+    target.set(target.code, target.offsets.code.firstlineno, 77 | 5 << 32);
+    while before.elapsed() < long {
+        // What was confirmed holds for some milliseconds.
+        python.begin_copied(&target.image).unwrap();
+    }
+    let mut name = |at: Instant| {
+        let named = python.name_copied(&target.image, &mut interner, (&copied, at)).unwrap();
+        named.map(|reading| (reading.outcome, interner.frames_of(reading.stack).count()))
+    };
+    assert_eq!(name(before), Some((Outcome::Torn, 0)));
+    assert_eq!(name(before), Some((Outcome::Torn, 0)));
+    assert!(name(Instant::now()).is_some_and(|(outcome, depth)| outcome == Outcome::Clean && depth > 2));
 }
 
 #[test]

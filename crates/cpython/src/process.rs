@@ -30,13 +30,13 @@ pub struct Interpreter {
     /// `_PyRuntime`
     runtime: RemoteAddr,
     pub(crate) states: Vec<State>,
-    codes: CodeCache,
+    pub(crate) codes: CodeCache,
     resolver: Resolver,
     pub(crate) chain: Chain,
     started: Instant,
     samples: u64,
     /// When the sample began, and what code objects must have been confirmed under to hold in it.
-    now_ns: u64,
+    pub(crate) now_ns: u64,
     epoch_now: u64,
     ranges: Vec<Range>,
     bytes: Vec<u8>,

@@ -16,14 +16,11 @@ use std::time::{Duration, Instant};
 
 use slip_model::Mode;
 use slip_probe::Probe;
-use slip_record::{KernelSampler, OutsideOptions, Sampler, Sink, own_cpu_ns};
+use slip_record::{KernelSampler, OutsideOptions, Sampler, Sink, monotonic_ns, own_cpu_ns};
 use slip_remote::{PerfScope, open_perf_event};
 
 /// `PERF_COUNT_SW_CPU_CLOCK` of `enum perf_sw_ids` (`include/uapi/linux/perf_event.h`).
 const CPU_CLOCK: u64 = 0;
-
-/// What the kernel has told is read this often, as `slip record` does at 99 Hz.
-const PERIOD: Duration = Duration::from_millis(10);
 
 type Failed = Box<dyn Error>;
 
@@ -51,9 +48,17 @@ fn main() -> Result<(), Failed> {
             let order = if round % 2 == 0 { at } else { variants.len() - 1 - at };
             let variant = &variants[(order + round / 2) % variants.len()];
             let mut running = start(variant, &pids)?;
-            let before = (Instant::now(), read(&pids, work.as_ref())?);
+            let (begin_ns, before) = (monotonic_ns(), (Instant::now(), read(&pids, work.as_ref())?));
             while before.0.elapsed() < slice {
-                thread::sleep(PERIOD.min(slice.saturating_sub(before.0.elapsed())));
+                // As `slip record` does it.
+                let left = slice.saturating_sub(before.0.elapsed());
+                if let Running::Sampler(sampler, sink) = &mut running {
+                    let rest =
+                        sampler.fetch_interval_ns().map_or(left, |rest| left.min(Duration::from_nanos(rest)));
+                    sampler.rest(monotonic_ns() + rest.as_nanos() as u64, begin_ns, sink);
+                } else {
+                    thread::sleep(left);
+                }
                 if let Running::Sampler(sampler, sink) = &mut running {
                     sampler.sample(before.0.elapsed().as_nanos() as u64, sink);
                     sink.take_batch();

@@ -282,7 +282,7 @@ impl FrameByFrame {
         let reading = match &mut self.namer {
             Namer::Python(python) => {
                 python.begin_copied(&self.process)?;
-                python.name_copied(&self.process, &mut self.interner, &copied)?
+                python.name_copied(&self.process, &mut self.interner, (&copied, Instant::now()))?
             }
             Namer::Php(engine, code) => {
                 let mut reading = slip_zend::PhpReading::default();

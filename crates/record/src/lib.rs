@@ -24,7 +24,7 @@ pub use kernel::KernelSampler;
 pub use launch::{Launched, launch};
 pub use outside::{Options as OutsideOptions, OutsideSampler};
 pub use sampler::{Sampler, TargetIssue};
-pub use schedule::{own_cpu_ns, unix_ns};
+pub use schedule::{monotonic_ns, own_cpu_ns, unix_ns};
 pub use session::{Ending, Progress, Session, SessionError, SessionOptions};
 pub use sink::Sink;
 pub use slip_probe::ProbeError;

@@ -269,6 +269,14 @@ impl WatchedProcess {
         self.memory.runs_same_program()
     }
 
+    /// Whether what stacks are named with may be gone soon after they were copied.
+    pub(crate) fn is_hasty(&self) -> bool {
+        match &self.reader {
+            Reader::Python(interpreter) => interpreter.replaces_code(),
+            Reader::Php(_) => true,
+        }
+    }
+
     /// Begins to store stacks that the kernel has copied.
     pub(crate) fn begin_copied(&mut self) -> Sampled {
         match &mut self.reader {
@@ -292,7 +300,7 @@ impl WatchedProcess {
     ) -> Option<Sample> {
         let reading = match &mut self.reader {
             Reader::Python(interpreter) => {
-                let named = interpreter.name_copied(&self.memory, &mut sink.interner, copied);
+                let named = interpreter.name_copied(&self.memory, &mut sink.interner, (copied, at));
                 named.map(|reading| {
                     reading.map(|stack| PhpReading { stack, phase: Phase::Code, request: None })
                 })

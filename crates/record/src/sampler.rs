@@ -61,7 +61,7 @@ pub trait Sampler {
     }
 
     /// How often [`Sampler::sample`] is to be called if it does not take the samples itself, but fetches those that somebody
-    /// else took.
+    /// else took. It changes with the targets, and with what they do.
     fn fetch_interval_ns(&self) -> Option<u64> {
         None
     }

@@ -17,7 +17,7 @@
 use std::ptr;
 
 /// Nanoseconds of `CLOCK_MONOTONIC`.
-pub(crate) fn monotonic_ns() -> u64 {
+pub fn monotonic_ns() -> u64 {
     clock_ns(libc::CLOCK_MONOTONIC)
 }
 
@@ -98,6 +98,12 @@ impl Schedule {
     /// The same, but ticks that have passed unused are taken later, where that is soon enough: see above.
     pub(crate) fn catching_up(self) -> Self {
         Self { max_owed: MAX_OWED_NS.checked_div(self.interval_ns).unwrap_or(0), ..self }
+    }
+
+    /// Has the next tick be due this long after the last one, and those that follow as well.
+    pub(crate) fn set_interval(&mut self, interval_ns: u64) {
+        self.next_ns = self.next_ns - self.interval_ns + interval_ns;
+        self.interval_ns = interval_ns;
     }
 
     /// Rests until the next tick, or the end if that comes first; `rest` is false if a signal came before.
@@ -183,6 +189,17 @@ mod tests {
         assert_eq!(schedule.wake_at(1_450), tick(1_450, 3));
         assert_eq!(schedule.next_ns, 1_500);
         assert_eq!(schedule.rest_until(1_451), 1_500);
+    }
+
+    #[test]
+    fn another_interval_begins_at_the_last_tick() {
+        let mut schedule = Schedule::new(1_000, 100, None);
+        assert_eq!(schedule.wake_at(1_104), tick(1_104, 1));
+        schedule.set_interval(30);
+        assert_eq!(schedule.rest_until(1_105), 1_130);
+        assert_eq!(schedule.wake_at(1_131), tick(1_131, 1));
+        schedule.set_interval(100);
+        assert_eq!(schedule.rest_until(1_132), 1_230);
     }
 
     #[test]

@@ -21,6 +21,9 @@ const FLUSH_INTERVAL_NS: u64 = 800_000_000;
 /// Processes that come and go are looked for this often.
 const REFRESH_INTERVAL_NS: u64 = 250_000_000;
 
+/// A sampler that has to be asked only now and then is asked this often while a process is about to become an interpreter.
+const AWAIT_INTERVAL_NS: u64 = 10_000_000;
+
 /// The first seconds decide what a started command is.
 const EARLY_NS: u64 = 3_000_000_000;
 
@@ -224,6 +227,10 @@ impl<'a> Session<'a> {
             }
             let gone = self.sampler.sample(now_ns, &mut self.sink);
             self.sink.totals.ticks_taken += is_tick;
+            if let Some(asked_ns) = self.sampler.fetch_interval_ns() {
+                let most_ns = if self.waiting.is_empty() { u64::MAX } else { AWAIT_INTERVAL_NS };
+                schedule.set_interval(asked_ns.min(most_ns));
+            }
             // A process that runs another program now may become an interpreter again, as one behind a shell does.
             for pid in gone.iter().filter(|pid| self.targets.has(**pid)) {
                 self.waiting.insert(*pid, (now_ns, FIRST_RETRY_NS));

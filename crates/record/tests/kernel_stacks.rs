@@ -182,7 +182,8 @@ fn python_stacks_are_those_of_one_moment() {
             if is_first {
                 reader.begin_copied(&process).unwrap();
             }
-            let reading = reader.name_copied(&process, &mut interner, copied).unwrap().unwrap();
+            let reading =
+                reader.name_copied(&process, &mut interner, (copied, Instant::now())).unwrap().unwrap();
             (reading.outcome == Outcome::Clean).then(|| frames(&interner, reading.stack))
         });
         let about = format!("{}: {seen:#?}", python.label);
