@@ -159,8 +159,8 @@ static __always_inline bool copy_anchor(struct scratch *scratch, const struct sl
 	return true;
 }
 
-/* Copies the frames from the innermost one outwards, and makes the key of the stack. */
-static __always_inline bool copy_frames(struct scratch *scratch, const struct slip_target *target, __u64 frame)
+/* Copies the frames from the innermost one outwards, and makes the key of the stack. Not inline: it is called twice. */
+static __noinline bool copy_frames(struct scratch *scratch, const struct slip_target *target, __u64 frame)
 {
 	/* One after the other: workers run the same code at the same addresses, and what lies in the register may be any number. */
 	__u64 key = mix(mix(0, target->id), scratch->sample.instruction);
@@ -196,6 +196,27 @@ static __always_inline bool copy_frames(struct scratch *scratch, const struct sl
 	scratch->sample.depth = depth;
 	scratch->sample.stack = depth ? key | 1 : 0;
 	return true;
+}
+
+/* The innermost frame that a `_PyCFrame` of CPython 3.11 and 3.12 leads to. */
+static __always_inline bool innermost_of(const struct slip_target *target, __u64 cframe, __u64 *frame)
+{
+	return read_word(cframe + target->indirect, frame);
+}
+
+/* Copies the frames that a `_PyCFrame` leads to.
+ *
+ * One is entered some instructions before it has a frame of its own (`_PyEval_EvalFrameDefault` in `Python/ceval.c`). What is left
+ * there from an earlier call mostly leads to the caller's frames as well; where it leads nowhere, the thread is still in its caller's. */
+static __always_inline bool copy_indirect(struct scratch *scratch, const struct slip_target *target, __u64 cframe)
+{
+	__u64 frame = 0, previous = 0;
+
+	if (innermost_of(target, cframe, &frame) && copy_frames(scratch, target, frame)) {
+		return true;
+	}
+	return read_word(cframe + target->indirect + 8, &previous) && previous && innermost_of(target, previous, &frame)
+			&& copy_frames(scratch, target, frame);
 }
 
 /* Sends the frames if nobody knows them yet. */
@@ -258,20 +279,6 @@ static __always_inline void send_sample(struct scratch *scratch, const struct sl
 	}
 }
 
-/* The innermost frame that a `_PyCFrame` of CPython 3.11 and 3.12 leads to. It is entered before it has one of its own
- * (`_PyEval_EvalFrameDefault` in `Python/ceval.c`): where what is left on the stack from others is no frame, it is still its caller's. */
-static __always_inline bool innermost_of(const struct slip_target *target, __u64 cframe, __u64 *frame)
-{
-	__u64 previous;
-
-	if (!read_word(cframe + target->indirect, frame)) {
-		return false;
-	}
-	return !*frame || read_word(*frame + target->previous, &previous)
-			|| (read_word(cframe + target->indirect + 8, &previous) && previous
-				&& read_word(previous + target->indirect, frame));
-}
-
 /* Copies the frames of the running thread, whose thread-local storage begins at `base`. `rip` is 0 if it is in the kernel. */
 static __always_inline bool walk(struct scratch *scratch, const struct slip_target *target, __u64 base, __u64 rip, __u64 r14,
 		__u64 r15)
@@ -293,8 +300,8 @@ static __always_inline bool walk(struct scratch *scratch, const struct slip_targ
 	if (!read_word(current, &frame)) {
 		return false;
 	}
-	if (frame && target->is_indirect && !innermost_of(target, frame, &frame)) {
-		return false;
+	if (frame && target->is_indirect) {
+		return copy_indirect(scratch, target, frame);
 	}
 	bool in_compiled = rip >= target->compiled_begin && rip < target->compiled_end;
 	if (frame && target->in_registers && (r14 == frame || in_compiled)) {

@@ -435,12 +435,43 @@ static void thread_is_found_by_its_state(void)
 	put(state + 72, MEMORY_START + 11 * PAGE);
 	put(MEMORY_START + 11 * PAGE + 8, frame_at(1));
 	CHECK(look()->depth == 2);
-	/* It has been entered and has no frame yet. */
-	put(state + 72, MEMORY_START + 12 * PAGE);
-	put(MEMORY_START + 12 * PAGE + 8, 1);
-	put(MEMORY_START + 12 * PAGE + 16, MEMORY_START + 11 * PAGE);
-	CHECK(look()->depth == 2 && !(look()->flags & SLIP_SAMPLE_FAILED));
-	put(MEMORY_START + 12 * PAGE + 16, 0);
+}
+
+/* A `_PyCFrame` has been entered and has no frame yet: what it leads to is left from others. */
+static void what_leads_nowhere_is_left_out(void)
+{
+	const uint64_t cframe = MEMORY_START + 11 * PAGE, before = MEMORY_START + 12 * PAGE, left = MEMORY_START + 13 * PAGE;
+	const struct slip_stack *stack = (const struct slip_stack *) stacks.data;
+
+	reset();
+	chain(3);
+	target.is_indirect = 1;
+	target.indirect = 8;
+	put(MEMORY_START, before);
+	put(before + 8, frame_at(0));
+	const uint64_t key = look()->stack;
+	CHECK(stacks.count == 1 && stack->depth == 3);
+
+	put(MEMORY_START, cframe);
+	put(cframe + 16, before);
+	put(cframe + 8, 1);
+	CHECK(look()->stack == key && look()->flags == 0);
+	/* It looks like a frame, but its caller's does not. */
+	put(cframe + 8, left);
+	put(left + PREVIOUS, 1);
+	known_count = 0;
+	CHECK(look()->stack == key && look()->flags == 0 && look()->depth == 3);
+	CHECK(stack->depth == 3);
+	/* The thread ran no code before. */
+	put(before + 8, 0);
+	CHECK(look()->stack == 0 && look()->flags == 0);
+	put(before + 8, 1);
+	CHECK(look()->flags & SLIP_SAMPLE_FAILED);
+	put(cframe + 16, 0);
+	CHECK(look()->flags & SLIP_SAMPLE_FAILED);
+	/* What leads nowhere is not tried twice. */
+	put(cframe + 16, before);
+	put(before + 8, left);
 	CHECK(look()->flags & SLIP_SAMPLE_FAILED);
 }
 
@@ -814,6 +845,7 @@ int main(void)
 	others_are_left_alone();
 	instruction_comes_from_the_register();
 	thread_is_found_by_its_state();
+	what_leads_nowhere_is_left_out();
 	senseless_targets_are_refused();
 	return failed != 0;
 }
