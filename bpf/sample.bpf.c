@@ -207,7 +207,8 @@ static __always_inline bool innermost_of(const struct slip_target *target, __u64
 /* Copies the frames that a `_PyCFrame` leads to.
  *
  * One is entered some instructions before it has a frame of its own (`_PyEval_EvalFrameDefault` in `Python/ceval.c`). What is left
- * there from an earlier call mostly leads to the caller's frames as well; where it leads nowhere, the thread is still in its caller's. */
+ * there from an earlier call mostly leads to the caller's frames as well; where it leads nowhere, the thread is still in its caller's.
+ * Compilers order the stores as they like, so that the caller's may not be known yet either. */
 static __always_inline bool copy_indirect(struct scratch *scratch, const struct slip_target *target, __u64 cframe)
 {
 	__u64 frame = 0, previous = 0;
