@@ -38,6 +38,10 @@ const MAX_NEW_FRAMES: usize = 64;
 /// How often functions are read that look as if they had gone although their frames remain, or that took too long.
 const MAX_LOOKS: usize = 3;
 
+/// How often the chain is followed to a frame that has not changed: where calls take as long as reading a frame, one walk in ten
+/// loses its way. The stack is the same, however often, and it has to be found in time ([`MAX_DELAY`]).
+const MAX_WALKS: usize = 3;
+
 /// Functions that come and go have to be read and their calls seen to go on within this time after the calls were seen
 /// before, and a little more for each function. If it takes longer we have lost the CPU, and their calls may have ended
 /// meanwhile and begun again, around others that lay in the same place when they were read.
@@ -167,6 +171,15 @@ enum Doubt {
     Remain,
     /// Some do, and their frames are gone.
     Gone,
+}
+
+/// What has become of a call since its frame was copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Call {
+    GoesOn,
+    IsOver,
+    /// The walk from the innermost frame led nowhere: what it passed moved. The frame itself is as it was.
+    Lost,
 }
 
 /// A chain that has become a stack.
@@ -585,46 +598,96 @@ impl Frames {
     ) -> Result<Doubt, ReadError> {
         let doubtful = self.buffers.wanted.iter().position(|wanted| self.is_doubtful(functions, wanted));
         let Some(doubtful) = doubtful else { return Ok(Doubt::None) };
-        Ok(if self.goes_on(memory, doubtful, executor)? { Doubt::Remain } else { Doubt::Gone })
+        for _ in 0..MAX_WALKS {
+            match self.follow(memory, doubtful, executor)? {
+                Call::GoesOn => return Ok(Doubt::Remain),
+                Call::IsOver => break,
+                Call::Lost => {}
+            }
+        }
+        Ok(Doubt::Gone)
     }
 
-    /// Whether the call that frame `last` is for still goes on, and those around it.
-    fn goes_on<M: Memory + ?Sized>(
+    /// Whether the call that frame `last` is for still goes on, and those around it. The chain is followed from what is the
+    /// innermost frame now, for what an ended call has left on the stack looks like its frame.
+    ///
+    /// Each frame is read after the one that leads to it: then the one that it leads to has been on the chain since the walk
+    /// began, whatever is called and returns meanwhile.
+    fn follow<M: Memory + ?Sized>(
         &mut self,
         memory: &M,
         last: usize,
         executor: Executor,
-    ) -> Result<bool, ReadError> {
-        let raw = &self.buffers.raw;
+    ) -> Result<Call, ReadError> {
         // A generator that waits is not linked; the one that runs for it is.
-        let Some(first) = (0..=last).rev().find(|at| raw[*at].linked) else { return Ok(false) };
+        let Some(first) = (0..=last).rev().find(|at| self.buffers.raw[*at].linked) else {
+            return Ok(Call::IsOver);
+        };
         let len = frame_len(self.offsets);
-        let batch = &mut self.buffers.batch;
+        let previous = self.offsets.execute_data.prev_execute_data;
+        let Buffers { batch, raw, .. } = &mut *self.buffers;
         batch.clear();
         let current = batch.push(executor.current_execute_data, 8);
-        let parts: Vec<usize> = raw.iter().map(|raw| batch.push(raw.addr, len)).collect();
+        // The innermost frame first, which is the order in which they lead to each other.
+        for raw in raw.iter() {
+            batch.push(raw.addr, len);
+        }
         batch.read(memory)?;
+        if !self.are_as_then(first, last, current + 1) {
+            return Ok(Call::IsOver);
+        }
         let (batch, raw) = (&self.buffers.batch, &self.buffers.raw);
-        let now = |at: usize| batch.get(parts[at]).map(|bytes| self.raw(raw[at].addr, bytes, raw[at].linked));
         let mut addr = batch.get(current).map_or(RemoteAddr::NULL, |bytes| addr_at(bytes, 0));
         let mut bytes = vec![0; len];
+        // The first of the frames above `first` that has not been passed yet, unless a call that was made meanwhile came before.
+        let mut next = Some(0);
         // Calls made meanwhile come first.
         for _ in 0..raw.len() + MAX_NEW_FRAMES {
             if addr == raw[first].addr {
-                return Ok((first..raw.len()).all(|at| {
-                    now(at).is_some_and(|now| {
-                        let as_then = Raw { opline: now.opline, ..raw[at] };
-                        // Who calls has not moved; who was called may have.
-                        now == as_then && (at <= last || now.opline == raw[at].opline)
-                    })
-                }));
+                if next.is_some() {
+                    return Ok(Call::GoesOn);
+                }
+                // It was copied before the frames that lead there now.
+                return self.remain(memory, first, last);
             }
-            if addr.is_null() || !read(memory, addr, &mut bytes)? {
-                break;
-            }
-            addr = addr_at(&bytes, self.offsets.execute_data.prev_execute_data);
+            let known = next.and_then(|next| (next..first).find(|at| raw[*at].addr == addr));
+            next = known.map(|at| at + 1);
+            addr = match known.and_then(|at| batch.get(current + 1 + at)) {
+                Some(frame) => addr_at(frame, previous),
+                None if !addr.is_null() && read(memory, addr, &mut bytes)? => addr_at(&bytes, previous),
+                None => return Ok(Call::Lost),
+            };
         }
-        Ok(false)
+        Ok(Call::Lost)
+    }
+
+    /// Reads frame `first` and those around it once more.
+    fn remain<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        first: usize,
+        last: usize,
+    ) -> Result<Call, ReadError> {
+        let len = frame_len(self.offsets);
+        let Buffers { batch, raw, .. } = &mut *self.buffers;
+        batch.clear();
+        for raw in raw.iter() {
+            batch.push(raw.addr, len);
+        }
+        batch.read(memory)?;
+        Ok(if self.are_as_then(first, last, 0) { Call::GoesOn } else { Call::IsOver })
+    }
+
+    /// Whether frame `first` and those around it, which are the parts of the batch from `parts` on, are what they were. Who
+    /// calls has not moved; who was called, up to frame `last`, may have.
+    fn are_as_then(&self, first: usize, last: usize, parts: usize) -> bool {
+        let Buffers { batch, raw, .. } = &*self.buffers;
+        (first..raw.len()).all(|at| {
+            let now = batch.get(parts + at).map(|bytes| self.raw(raw[at].addr, bytes, raw[at].linked));
+            now.is_some_and(|now| {
+                now == Raw { opline: now.opline, ..raw[at] } && (at <= last || now.opline == raw[at].opline)
+            })
+        })
     }
 
     /// Whether one frame can have called the other. One that was copied just before its call or just after the return may be
@@ -793,7 +856,7 @@ impl Frames {
                 None => return Ok(false),
             }
         }
-        self.goes_on(memory, innermost - 1, executor)
+        Ok(self.follow(memory, innermost - 1, executor)? == Call::GoesOn)
     }
 
     /// Reads the names of the functions that frames call without a frame. False if what was read no longer belongs to the

@@ -589,3 +589,154 @@ const _: () = {
     let table = &ANY.executor_globals;
     assert!(table.included_files < table.vm_stack_end && table.vm_stack < table.opline_before_exception);
 };
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "test code")]
+mod tests {
+    use std::cell::{Cell, RefCell};
+
+    use slip_remote::Image;
+
+    use super::*;
+
+    /// A recorded process whose stack moves while it is read.
+    struct Moving<'a, F> {
+        image: &'a Image,
+        /// Is told of each read, and may change what it returns.
+        change: RefCell<F>,
+    }
+
+    impl<F: FnMut(RemoteAddr, &mut [u8])> Memory for Moving<'_, F> {
+        fn read(&self, addr: RemoteAddr, buf: &mut [u8]) -> Result<(), ReadError> {
+            // What the change puts there need not be part of the recording.
+            let result = self.image.read(addr, buf);
+            (self.change.borrow_mut())(addr, buf);
+            if addr == NEW_FRAME { Ok(()) } else { result }
+        }
+    }
+
+    /// Where a call that is made meanwhile has its frame.
+    const NEW_FRAME: RemoteAddr = RemoteAddr(0x7777_0000_0000);
+
+    /// A process of PHP without opcache that stands in functions called by `{main}`, which is read again for each sample.
+    struct Standing {
+        image: Image,
+        engine: Engine,
+        code: CodeCache,
+        interner: Interner,
+        /// Frames, the innermost first.
+        frames: Vec<RemoteAddr>,
+        /// The function of the outermost one.
+        main: RemoteAddr,
+        reading: PhpReading,
+    }
+
+    impl Standing {
+        fn each() -> impl Iterator<Item = Self> {
+            ["zend-8.2-functions.json", "zend-8.4-functions.json"].into_iter().map(Self::open)
+        }
+
+        fn open(name: &str) -> Self {
+            let path = slip_testkit::fixtures().join("images").join(name);
+            let image: Image = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+            let mut code = CodeCache::default();
+            let engine = Engine::attach(&image, &mut code).unwrap();
+            let mut standing = Self {
+                image,
+                engine,
+                code,
+                interner: Interner::new(),
+                frames: Vec::new(),
+                main: RemoteAddr::NULL,
+                reading: PhpReading::default(),
+            };
+            // The second one reads the frames in one copy.
+            for _ in 0..2 {
+                standing.sample(|_, _| {});
+                assert_eq!(standing.reading.stack.outcome, Outcome::Clean);
+            }
+            standing.frames.clone_from(&standing.code.buffers.frames.addrs);
+            let outermost = *standing.frames.last().unwrap();
+            standing.main =
+                RemoteAddr(standing.word(outermost, standing.engine.offsets.execute_data.func).unwrap());
+            standing
+        }
+
+        fn word(&self, addr: RemoteAddr, at: usize) -> Result<u64, ReadError> {
+            slip_remote::read_u64(&self.image, addr.offset(at as u64))
+        }
+
+        /// Samples once, with what is read changed.
+        fn sample(&mut self, change: impl FnMut(RemoteAddr, &mut [u8])) {
+            let memory = Moving { image: &self.image, change: RefCell::new(change) };
+            let options = SampleOptions::default();
+            self.engine
+                .sample(&memory, &mut self.interner, &mut self.code, &options, &mut self.reading)
+                .unwrap();
+        }
+
+        fn frame_len(&self) -> usize {
+            self.engine.layout.len
+        }
+    }
+
+    fn put(buf: &mut [u8], at: usize, word: u64) {
+        buf[at..at + 8].copy_from_slice(&word.to_le_bytes());
+    }
+
+    #[test]
+    fn a_call_is_looked_for_again_if_the_frames_above_it_have_moved() {
+        for mut standing in Standing::each() {
+            let (innermost, len) = (standing.frames[0], standing.frame_len());
+            let previous = standing.engine.layout.previous;
+            let before = standing.reading.stack;
+            for (lost, expected) in [(1, Outcome::Clean), (2, Outcome::Clean), (u32::MAX, Outcome::Torn)] {
+                let left = Cell::new(lost);
+                standing.sample(|addr, buf| {
+                    // So is a frame for which the arguments are still being computed.
+                    if addr == innermost && buf.len() == len && left.get() > 0 {
+                        left.set(left.get() - 1);
+                        put(buf, previous, 0);
+                    }
+                });
+                assert_eq!(standing.reading.stack.outcome, expected, "lost {lost} times");
+                if expected == Outcome::Clean {
+                    assert_eq!(left.get(), 0);
+                    assert_eq!(standing.reading.stack, before);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_call_that_took_the_place_of_the_one_that_was_copied_is_not_taken_for_it() {
+        for mut standing in Standing::each() {
+            let (len, main) = (standing.frame_len(), standing.main);
+            let outermost = *standing.frames.last().unwrap();
+            let table = &standing.engine.offsets.execute_data;
+            let (previous, func) = (table.prev_execute_data, table.func);
+            let current = standing.engine.anchor.places.executor_globals;
+            let current =
+                current.offset(standing.engine.offsets.executor_globals.current_execute_data as u64);
+            // The function has been read; a new call is innermost, and its caller lies where the frame was.
+            let (has_read, is_replaced) = (Cell::new(false), Cell::new(false));
+            standing.sample(|addr, buf| {
+                if addr == main {
+                    has_read.set(true);
+                } else if addr == current && has_read.get() {
+                    put(buf, 0, NEW_FRAME.0);
+                } else if addr == NEW_FRAME {
+                    buf.fill(0);
+                    put(buf, previous, outermost.0);
+                    is_replaced.set(true);
+                } else if addr == outermost && buf.len() == len && is_replaced.get() {
+                    put(buf, func, 0x1234_5678);
+                } else if addr == outermost && buf.len() > len {
+                    has_read.set(false);
+                    is_replaced.set(false);
+                }
+            });
+            assert_eq!(standing.reading.stack.outcome, Outcome::Torn);
+        }
+    }
+}
