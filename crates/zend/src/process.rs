@@ -374,8 +374,8 @@ impl Engine {
 
     /// Copies the stack and what belongs to the same moment.
     ///
-    /// One copy is enough if every frame fits its caller. If one does not, another copy is made, once; and if the frames
-    /// lie elsewhere than last time, or are too many, they are found and copied twice.
+    /// One copy is enough if every frame fits its caller. If one does not, or leads out of the copy, another copy is made,
+    /// once; and if the frames lie elsewhere than last time, or are too many, they are found and copied twice.
     fn copy_stack<M: Memory + ?Sized>(
         &mut self,
         memory: &M,
@@ -426,7 +426,11 @@ impl Engine {
             match lacks {
                 // A stack that has grown is copied once more: the first copy was not of it.
                 Some(frame) if self.single.reach(frame, &self.layout) => {}
-                None if !unproven && outcome == Outcome::Clean => outcome = Outcome::Repaired,
+                // One that lies elsewhere has to be found first.
+                Some(frame) if self.single.is_innermost(frame) => break,
+                // But a frame that was replaced while it was copied leads to whatever was put there, an object or a number:
+                // the stack has moved, and there is nothing to find.
+                _ if !unproven && outcome == Outcome::Clean => outcome = Outcome::Repaired,
                 _ => break,
             }
         }
@@ -737,6 +741,31 @@ mod tests {
                 }
             });
             assert_eq!(standing.reading.stack.outcome, Outcome::Torn);
+        }
+    }
+
+    #[test]
+    fn a_frame_that_was_replaced_while_it_was_copied_has_moved() {
+        for mut standing in Standing::each() {
+            let (innermost, len) = (standing.frames[0], standing.frame_len());
+            let outermost = *standing.frames.last().unwrap();
+            let previous = standing.engine.layout.previous;
+            let before = standing.reading.stack;
+            // A number of the callee's, and an object.
+            for value in [28, 0x7ff0_1234_5678] {
+                let copies = Cell::new(0);
+                standing.sample(|addr, buf| {
+                    if addr == outermost && buf.len() > len {
+                        copies.set(copies.get() + 1);
+                        if copies.get() == 1 {
+                            let at = usize::try_from(innermost.0 - addr.0).unwrap();
+                            put(buf, at + previous, value);
+                        }
+                    }
+                });
+                assert_eq!(copies.get(), 2);
+                assert_eq!(standing.reading.stack, StackReading { outcome: Outcome::Repaired, ..before });
+            }
         }
     }
 }

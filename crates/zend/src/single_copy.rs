@@ -263,6 +263,11 @@ impl SingleCopy {
         self.innermost[0] != self.innermost[1]
     }
 
+    /// Whether a frame was innermost before the last copy or after it.
+    pub(crate) fn is_innermost(&self, frame: RemoteAddr) -> bool {
+        self.innermost.contains(&frame)
+    }
+
     fn find(&self, addr: RemoteAddr, len: usize) -> Option<&[u8]> {
         let mut start = self.before.1;
         for piece in self.pieces() {
