@@ -18,6 +18,9 @@ const MAX_THREADS: usize = 16_384;
 /// that sorts with a key function goes to and fro between two. Those that were seen last are kept.
 const MAX_CFRAMES: usize = 4;
 
+/// How far from the begin of a thread state its outermost frame may end to be copied with it. On 3.15 that is 968 bytes.
+const MAX_WITH_BASE_FRAME: usize = 2 * 1_024;
+
 /// A thread of the target.
 #[derive(Debug)]
 pub(crate) struct Thread {
@@ -169,6 +172,10 @@ struct ThreadAnchor {
     offsets: ThreadOffsets,
     frame: FrameOffsets,
     state: Range,
+    /// The outermost frame, if it is copied with the thread state.
+    base_frame: Option<RemoteAddr>,
+    /// That could not be done.
+    base_frame_is_apart: bool,
     /// Addresses of `_PyCFrame` seen lately, latest first, and those that the last request asked for.
     cframes: RefCell<(Vec<RemoteAddr>, Vec<RemoteAddr>)>,
 }
@@ -176,13 +183,36 @@ struct ThreadAnchor {
 impl ThreadAnchor {
     fn new(offsets: &Offsets, addr: RemoteAddr) -> Self {
         let state = Range::new(addr, offsets.thread.len());
-        Self { offsets: offsets.thread, frame: offsets.frame, state, cframes: RefCell::default() }
+        Self {
+            offsets: offsets.thread,
+            frame: offsets.frame,
+            state,
+            base_frame: None,
+            base_frame_is_apart: false,
+            cframes: RefCell::default(),
+        }
+    }
+
+    /// The thread state with the outermost frame, which costs less than two ranges: it is not far, and what lies between them is
+    /// copied in less time than a range takes to begin.
+    fn with_base_frame(&self) -> Range {
+        let end = self.base_frame.map_or(0, |addr| addr.0 + self.frame.len as u64 - self.state.addr.0);
+        Range::new(self.state.addr, usize::try_from(end).unwrap_or(0).max(self.state.len))
+    }
+
+    /// From the next look on, copies the outermost frame with the thread state.
+    fn note_base_frame(&mut self, bytes: &[u8]) {
+        let Some(at) = self.offsets.base_frame.filter(|_| !self.base_frame_is_apart) else { return };
+        let addr = addr_at(bytes, at);
+        let reach = Range::new(self.state.addr, MAX_WITH_BASE_FRAME);
+        self.base_frame = Some(addr)
+            .filter(|addr| addr.0 >= self.state.end() && reach.find(*addr, self.frame.len).is_some());
     }
 }
 
 impl Anchor for ThreadAnchor {
     fn ranges(&self, out: &mut Vec<Range>) {
-        out.push(self.state);
+        out.push(self.with_base_frame());
         if let CurrentFrame::CFrame { current_frame, .. } = self.offsets.current {
             let (known, asked) = &mut *self.cframes.borrow_mut();
             asked.clone_from(known);
@@ -192,14 +222,22 @@ impl Anchor for ThreadAnchor {
 
     fn forget(&mut self) -> bool {
         let (known, _) = self.cframes.get_mut();
-        let any = !known.is_empty();
+        let any = !known.is_empty() || self.base_frame.is_some();
         known.clear();
+        self.base_frame_is_apart |= self.base_frame.take().is_some();
         any
+    }
+
+    fn standing_frame(&self) -> Option<RemoteAddr> {
+        self.base_frame
     }
 
     fn decode(&mut self, bytes: &[u8]) -> Option<Head> {
         let current = match self.offsets.current {
-            CurrentFrame::Direct(at) => addr_at(bytes, at),
+            CurrentFrame::Direct(at) => {
+                self.note_base_frame(bytes);
+                addr_at(bytes, at)
+            }
             CurrentFrame::CFrame { cframe, .. } => {
                 let now = addr_at(bytes, cframe);
                 let (known, asked) = self.cframes.get_mut();
@@ -247,6 +285,47 @@ impl Anchor for ThreadAnchor {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The thread state of a version that says where its outermost frame is, `at` bytes from its begin.
+    fn anchor_of(at: u64) -> (ThreadAnchor, Vec<u8>) {
+        let mut offsets = crate::offsets::tests::OFFSETS;
+        offsets.thread.current = CurrentFrame::Direct(56);
+        offsets.thread.base_frame = Some(64);
+        let state = RemoteAddr(0x7000);
+        let mut bytes = vec![0; offsets.thread.len()];
+        bytes[64..72].copy_from_slice(&state.offset(at).0.to_le_bytes());
+        (ThreadAnchor::new(&offsets, state), bytes)
+    }
+
+    fn ranges_of(anchor: &ThreadAnchor) -> Vec<Range> {
+        let mut ranges = Vec::new();
+        anchor.ranges(&mut ranges);
+        ranges
+    }
+
+    #[test]
+    fn the_outermost_frame_is_copied_with_the_thread_state_if_it_lies_with_it() {
+        let (mut anchor, bytes) = anchor_of(888);
+        let alone = Range::new(RemoteAddr(0x7000), bytes.len());
+        assert_eq!((anchor.standing_frame(), ranges_of(&anchor)), (None, vec![alone]));
+        anchor.decode(&bytes).unwrap();
+        assert_eq!(anchor.standing_frame(), Some(RemoteAddr(0x7000 + 888)));
+        let both = Range::new(RemoteAddr(0x7000), 888 + anchor.frame.len);
+        assert_eq!(ranges_of(&anchor), [both]);
+        // What lies between them, or behind, cannot be read.
+        assert!(anchor.forget());
+        anchor.decode(&bytes).unwrap();
+        assert_eq!((anchor.standing_frame(), ranges_of(&anchor)), (None, vec![alone]));
+    }
+
+    #[test]
+    fn an_outermost_frame_elsewhere_is_copied_as_others_are() {
+        for at in [0, 8, 2_000, 1 << 20, u64::MAX - 100] {
+            let (mut anchor, bytes) = anchor_of(at);
+            anchor.decode(&bytes).unwrap();
+            assert_eq!(anchor.standing_frame(), None, "{at}");
+        }
+    }
 
     #[test]
     fn callers_are_kept_from_the_outermost_to_the_first_that_differs() {

@@ -159,6 +159,12 @@ pub trait Anchor {
         false
     }
 
+    /// A frame that is the same as long as the thread is there, and lies within the first of the ranges as they are now: it is
+    /// copied with that one alone, for there is nothing that two copies could tell.
+    fn standing_frame(&self) -> Option<RemoteAddr> {
+        None
+    }
+
     /// Interprets the bytes of these ranges.
     ///
     /// `None` if the ranges were predicted from an older state and did not fit: the anchor then has to have corrected
@@ -217,11 +223,13 @@ struct Look {
     bytes: Vec<u8>,
     anchor_len: usize,
     copy_len: usize,
+    /// The frame that is copied with the anchor, and where it lies in the copy of it.
+    standing: Option<(RemoteAddr, usize)>,
     head: Option<Head>,
 }
 
 impl Look {
-    /// Where the `len` bytes at `addr` lie within a copy.
+    /// Where the `len` bytes at `addr` lie within a copy of the pieces.
     fn find(&self, addr: RemoteAddr, len: usize) -> Option<usize> {
         let at = self.piece(addr)?;
         Some(self.starts[at] + self.pieces[at].find(addr, len)?)
@@ -234,6 +242,10 @@ impl Look {
 
     /// The frame at `addr`, before and after the anchor.
     fn frame(&self, addr: RemoteAddr, len: usize) -> Option<(&[u8], &[u8])> {
+        if let Some((_, at)) = self.standing.filter(|(standing, _)| *standing == addr) {
+            let frame = self.anchor().get(at..at + len)?;
+            return Some((frame, frame));
+        }
         let first = self.find(addr, len)?;
         let second = self.copy_len + self.anchor_len + first;
         Some((&self.bytes[first..first + len], &self.bytes[second..second + len]))
@@ -271,6 +283,8 @@ pub struct ChainReader {
     lately: Vec<(Range, u32)>,
     /// Room kept after the innermost frame.
     slack: u64,
+    /// The frame that is copied with the anchor, and so is not expected elsewhere.
+    standing: Option<RemoteAddr>,
     /// What was predicted from last, if the next prediction from the same would be the same.
     steady: Option<Head>,
     steady_addrs: Vec<RemoteAddr>,
@@ -289,6 +303,7 @@ impl ChainReader {
             last: Vec::new(),
             lately: Vec::new(),
             slack: SLACK_BYTES,
+            standing: None,
             steady: None,
             steady_addrs: Vec::new(),
             ranges: Vec::new(),
@@ -360,7 +375,7 @@ impl ChainReader {
         collect(&self.layout, anchor, &self.addrs, |addr| look.frame(addr, len), &mut chain.bytes);
         chain.addrs.clone_from(&self.addrs);
         chain.truncated = walked.end == End::Truncated;
-        self.predict(head);
+        self.predict(anchor, head);
         Ok(outcome)
     }
 
@@ -444,7 +459,7 @@ impl ChainReader {
         let is_whole = !at.is_null()
             || outermost
                 .is_none_or(|(addr, frame)| anchor.is_outermost(&reads(memory), head, addr, (frame, frame)));
-        self.expect(head, is_whole);
+        self.expect(anchor, head, is_whole);
         Ok(true)
     }
 
@@ -471,13 +486,13 @@ impl ChainReader {
         // What is not read again must be among the callers that agreed before.
         let standing = &self.addrs[torn.min(self.addrs.len())..];
         let known =
-            addrs.iter().all(|addr| repair.find(*addr, layout.len).is_some() || standing.contains(addr));
+            addrs.iter().all(|addr| repair.frame(*addr, layout.len).is_some() || standing.contains(addr));
         let whole = matches!(walked.end, End::Whole | End::Truncated);
         if !known
             || !((whole && walked.torn == 0)
                 || settle(layout, &[repair, look], memory, anchor, head, &mut addrs) == Settled::Whole)
         {
-            self.expect(head, end != End::Unlinked);
+            self.expect(anchor, head, end != End::Unlinked);
             return Ok(Outcome::Torn);
         }
         collect(layout, anchor, &addrs, frame, &mut chain.bytes);
@@ -486,12 +501,19 @@ impl ChainReader {
         chain.truncated = walked.end == End::Truncated;
         chain.addrs.clone_from(&addrs);
         self.addrs = addrs;
-        self.predict(head);
+        self.predict(anchor, head);
         Ok(Outcome::Repaired)
     }
 
     /// Expects the frames where they are now, and room for as deep a stack as there was lately.
-    fn predict(&mut self, head: Head) {
+    fn predict(&mut self, anchor: &dyn Anchor, head: Head) {
+        let standing = anchor.standing_frame();
+        if self.standing != standing {
+            self.standing = standing;
+            self.steady = None;
+            let len = self.layout.len;
+            self.lately.retain(|(piece, _)| standing.is_none_or(|addr| piece.find(addr, len).is_none()));
+        }
         if self.steady == Some(head) && self.steady_addrs == self.addrs {
             return;
         }
@@ -503,7 +525,10 @@ impl ChainReader {
         // A stack that was deeper is likely to be so again; the room for it shrinks by an eighth with each sample.
         let unused = top(&self.last).map_or(0, |end| end.saturating_sub(head.current.0));
         self.slack = (unused - unused / 8).clamp(SLACK_BYTES, MAX_SLACK_BYTES);
-        pieces_of(&self.addrs, self.layout.len, head, self.slack, &mut self.last);
+        // The outermost is the only one that may stand with the anchor.
+        let alone = self.addrs.last().is_some_and(|addr| Some(*addr) == standing);
+        let apart = &self.addrs[..self.addrs.len() - usize::from(alone)];
+        pieces_of(apart, self.layout.len, head, self.slack, &mut self.last);
         let small = |piece: &&Range| piece.len <= MAX_LATELY_BYTES;
         note(&mut self.lately, self.last.iter().filter(small).copied());
         self.expect_what_was_lately();
@@ -517,9 +542,9 @@ impl ChainReader {
     }
 
     /// Expects the frames where they are now, or, if they are only a part of the chain, there too.
-    fn expect(&mut self, head: Head, is_whole: bool) {
+    fn expect(&mut self, anchor: &dyn Anchor, head: Head, is_whole: bool) {
         if is_whole {
-            return self.predict(head);
+            return self.predict(anchor, head);
         }
         self.steady = None;
         let len = self.layout.len;
@@ -569,6 +594,8 @@ fn take<M: Memory + ?Sized>(
     ranges.extend_from_slice(&look.pieces);
     let pieces = ranges.len();
     anchor.ranges(ranges);
+    let first = ranges.get(pieces).copied().unwrap_or_default();
+    look.standing = anchor.standing_frame().and_then(|addr| Some((addr, first.find(addr, 1)?)));
     look.copy_len = total_len(&look.pieces);
     look.anchor_len = total_len(&ranges[pieces..]);
     ranges.extend_from_slice(&look.pieces);
@@ -713,7 +740,9 @@ fn settle<M: Memory + ?Sized>(
     let find = |addr: RemoteAddr| {
         looks.iter().enumerate().find_map(|(nth, look)| {
             let frame = look.frame(addr, layout.len)?;
-            Some(((nth, look.piece(addr)), frame))
+            // What is copied with the anchor is in no piece.
+            let piece = look.find(addr, layout.len).and_then(|_| look.piece(addr));
+            Some(((nth, piece), frame))
         })
     };
     let after = |addr: RemoteAddr| find(addr).map(|(_, (_, frame))| (frame, frame));

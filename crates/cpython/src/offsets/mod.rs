@@ -115,6 +115,9 @@ pub(crate) struct ThreadOffsets {
     pub(crate) next: usize,
     pub(crate) interp: usize,
     pub(crate) current: CurrentFrame,
+    /// `base_frame`: the address of the outermost frame, which every thread has from 3.15 on. It stands for the interpreter, lies
+    /// with the thread state and is written once, before the thread can be found.
+    pub(crate) base_frame: Option<usize>,
     pub(crate) thread_id: usize,
     pub(crate) native_thread_id: usize,
     /// The chunk of the data stack in use; frames of functions lie there.
@@ -134,6 +137,7 @@ impl ThreadOffsets {
             self.next,
             self.interp,
             current,
+            self.base_frame.unwrap_or(0),
             self.thread_id,
             self.native_thread_id,
             self.datastack_chunk,

@@ -33,6 +33,7 @@ pub(crate) struct Report {
     pub(crate) thread_next: usize,
     pub(crate) interp: usize,
     pub(crate) current_frame: usize,
+    pub(crate) base_frame: Option<usize>,
     pub(crate) thread_id: usize,
     pub(crate) native_thread_id: usize,
     pub(crate) datastack_chunk: usize,
@@ -120,7 +121,14 @@ impl Report {
             (
                 "thread state",
                 self.thread_size,
-                &[self.thread_next, self.interp, self.current_frame, self.thread_id, self.native_thread_id],
+                &[
+                    self.thread_next,
+                    self.interp,
+                    self.current_frame,
+                    self.base_frame.unwrap_or(self.current_frame),
+                    self.thread_id,
+                    self.native_thread_id,
+                ],
             ),
             ("frame", self.frame_size, &[self.previous, self.executable, self.instr_ptr, self.localsplus]),
             (
@@ -158,6 +166,7 @@ impl Report {
                 next: field(self.thread_next),
                 interp: field(self.interp),
                 current: CurrentFrame::Direct(field(self.current_frame)),
+                base_frame: self.base_frame.map(field),
                 thread_id: field(self.thread_id),
                 native_thread_id: field(self.native_thread_id),
                 datastack_chunk: field(self.datastack_chunk),

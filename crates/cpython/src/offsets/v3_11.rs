@@ -26,6 +26,7 @@ pub(super) const OFFSETS: Offsets = Offsets {
         next: 8,
         interp: 16,
         current: CurrentFrame::CFrame { cframe: 56, current_frame: 8 },
+        base_frame: None,
         thread_id: 152,
         native_thread_id: 160,
         datastack_chunk: 296,

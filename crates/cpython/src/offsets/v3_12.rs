@@ -26,6 +26,7 @@ pub(super) const OFFSETS: Offsets = Offsets {
         next: 8,
         interp: 16,
         current: CurrentFrame::CFrame { cframe: 56, current_frame: 0 },
+        base_frame: None,
         thread_id: 136,
         native_thread_id: 144,
         datastack_chunk: 232,

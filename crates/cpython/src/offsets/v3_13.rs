@@ -24,6 +24,7 @@ pub(super) const REPORT: Report = Report {
     thread_next: 21,
     interp: 22,
     current_frame: 23,
+    base_frame: None,
     thread_id: 24,
     native_thread_id: 25,
     datastack_chunk: 26,

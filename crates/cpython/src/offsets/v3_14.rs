@@ -24,6 +24,7 @@ pub(super) const REPORT: Report = Report {
     thread_next: 24,
     interp: 25,
     current_frame: 26,
+    base_frame: None,
     thread_id: 27,
     native_thread_id: 28,
     datastack_chunk: 29,

@@ -24,6 +24,7 @@ pub(super) const REPORT: Report = Report {
     thread_next: 24,
     interp: 25,
     current_frame: 26,
+    base_frame: Some(27),
     thread_id: 30,
     native_thread_id: 31,
     datastack_chunk: 32,

@@ -310,3 +310,69 @@ fn a_generator_is_expected_for_some_samples_after_it_has_run() {
     }
     assert!(read(GENERATOR) > 1, "it is forgotten at last");
 }
+
+/// A thread structure that has the innermost frame's address, something else, and the outermost frame.
+struct WithOutermost {
+    is_standing: bool,
+}
+
+impl Anchor for WithOutermost {
+    fn ranges(&self, out: &mut Vec<Range>) {
+        out.push(Range::new(RemoteAddr(ANCHOR), if self.is_standing { 0x58 } else { 8 }));
+    }
+
+    fn standing_frame(&self) -> Option<RemoteAddr> {
+        self.is_standing.then_some(RemoteAddr(ANCHOR + 0x40))
+    }
+
+    fn decode(&mut self, bytes: &[u8]) -> Option<Head> {
+        self.is_standing = true;
+        let current = RemoteAddr(u64::from_le_bytes(bytes[..8].try_into().unwrap()));
+        Some(Head { current, limit: RemoteAddr::NULL })
+    }
+}
+
+/// One frame, and the outermost one beside the anchor; notes what is copied.
+struct TwoFrames(RefCell<Vec<Vec<Range>>>);
+
+impl Memory for TwoFrames {
+    fn read(&self, addr: RemoteAddr, buf: &mut [u8]) -> Result<(), ReadError> {
+        for (nth, word) in buf.chunks_mut(8).enumerate() {
+            let value: u64 = match addr.0 + nth as u64 * 8 {
+                ANCHOR => FUNCTION,
+                FUNCTION => FUNCTION,
+                0x1008 => ANCHOR + 0x40,
+                0x5040 => SHIM,
+                _ => 0,
+            };
+            word.copy_from_slice(&value.to_le_bytes()[..word.len()]);
+        }
+        Ok(())
+    }
+
+    fn read_ranges(&self, ranges: &[Range], buf: &mut [u8]) -> Result<usize, ReadError> {
+        self.0.borrow_mut().push(ranges.to_vec());
+        let mut rest = buf;
+        for range in ranges {
+            let (bytes, tail) = rest.split_at_mut(range.len);
+            self.read(range.addr, bytes)?;
+            rest = tail;
+        }
+        Ok(ranges.len())
+    }
+}
+
+#[test]
+fn a_frame_that_stands_with_the_anchor_is_copied_with_it_alone() {
+    let target = TwoFrames(RefCell::default());
+    let (mut reader, mut chain) = (reader(), Chain::default());
+    let mut anchor = WithOutermost { is_standing: false };
+    for _ in 0..3 {
+        assert_eq!(reader.read(&target, &mut anchor, &mut chain), Ok(Outcome::Clean));
+        assert_eq!(functions(&chain), [SHIM, FUNCTION]);
+        assert_eq!(chain.addrs, [RemoteAddr(FUNCTION), RemoteAddr(ANCHOR + 0x40)]);
+    }
+    let frame = Range::new(RemoteAddr(FUNCTION), 24);
+    let last = target.0.borrow().last().cloned();
+    assert_eq!(last, Some(vec![frame, Range::new(RemoteAddr(ANCHOR), 0x58), frame]));
+}
