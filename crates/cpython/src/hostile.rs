@@ -74,6 +74,36 @@ fn the_recording_is_as_the_tests_expect() {
 }
 
 #[test]
+fn an_interpreter_that_is_made_later_is_found() {
+    let mut target = Target::new();
+    let (mut interner, mut readings) = (Interner::new(), Vec::new());
+    let mut python = Interpreter::attach(&target.image).unwrap();
+    python.sample(&target.image, &mut interner, &mut readings).unwrap();
+    python.sample(&target.image, &mut interner, &mut readings).unwrap();
+    let made = RemoteAddr(0x1_0000);
+    let fields = target.offsets.interpreter;
+    target.image.insert(made, &vec![0; fields.window().1]);
+    target.set(made, fields.id, 1);
+    target.set(made, fields.next, target.interpreter.0);
+    let (runtime, head) = (find(&target.image).unwrap().unwrap().1, target.offsets.interpreters_head);
+    target.set(runtime, head, made.0);
+    python.alone_until_ns = u64::MAX;
+    python.sample(&target.image, &mut interner, &mut readings).unwrap();
+    assert_eq!((python.states.len(), readings.len()), (1, 1), "the list is not looked at yet");
+    python.alone_until_ns = 0;
+    for _ in 0..2 {
+        python.sample(&target.image, &mut interner, &mut readings).unwrap();
+        assert_eq!((python.states.len(), readings.len()), (2, 1));
+        assert_eq!(python.states[0].addr, made);
+        // Where there are several the list is always looked at.
+        python.alone_until_ns = u64::MAX;
+    }
+    target.set(runtime, head, target.interpreter.0);
+    python.sample(&target.image, &mut interner, &mut readings).unwrap();
+    assert_eq!((python.states.len(), readings.len()), (1, 1));
+}
+
+#[test]
 fn chains_that_loop_end() {
     let previous = Target::new().offsets.frame.previous;
     let mut own = Target::new();

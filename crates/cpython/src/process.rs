@@ -20,6 +20,11 @@ use crate::{AttachError, Version};
 /// Most interpreters of a process.
 const MAX_INTERPRETERS: usize = 1_024;
 
+/// A process with one interpreter is taken to have no other for so long: only one look in so many reads whether the list has grown,
+/// which costs a range of its own. Making an interpreter takes longer, most of it after it has been put into the list, so none
+/// runs code before it is seen. The main interpreter lives as long as the others.
+const ALONE_NS: u64 = 4_000_000;
+
 /// The CPython of a process: its interpreters, threads and what is known about its code.
 ///
 /// Belongs to one process image: after an `exec`, or for a forked child, attach again.
@@ -38,6 +43,8 @@ pub struct Interpreter {
     /// When the sample began, and what code objects must have been confirmed under to hold in it.
     pub(crate) now_ns: u64,
     epoch_now: u64,
+    /// Until when the main interpreter is taken for the only one.
+    pub(crate) alone_until_ns: u64,
     ranges: Vec<Range>,
     bytes: Vec<u8>,
 }
@@ -112,6 +119,7 @@ impl Interpreter {
             samples: 0,
             now_ns: 0,
             epoch_now: 0,
+            alone_until_ns: 0,
             ranges: Vec::new(),
             bytes: Vec::new(),
         };
@@ -232,14 +240,14 @@ impl Interpreter {
 
     /// Reads the known interpreters in one system call; false if the list is not the known one.
     fn read_states<M: Memory + ?Sized>(&mut self, memory: &M) -> Result<bool, ReadError> {
-        self.list_ranges(memory);
+        self.list_ranges(memory, true);
         self.bytes.resize(self.ranges.iter().map(|range| range.len).sum(), 0);
         let done = memory.read_ranges(&self.ranges, &mut self.bytes)?;
         if done == 0 {
             let range = self.ranges[0];
             return Err(ReadError::Unmapped { addr: range.addr, len: range.len });
         }
-        Ok(done == self.ranges.len() && self.note_states())
+        Ok(done == self.ranges.len() && self.note_states(true))
     }
 
     /// Reads the known interpreters and the chain of the first thread in one system call, in this order: what was confirmed
@@ -250,22 +258,32 @@ impl Interpreter {
         memory: &M,
     ) -> Option<Result<Outcome, ReadError>> {
         self.states.first()?.threads.first()?;
-        self.list_ranges(memory);
-        let leading = Leading::new(memory, &self.ranges, std::mem::take(&mut self.bytes));
+        let with_head = self.now_ns >= self.alone_until_ns || !self.is_main_alone();
+        self.list_ranges(memory, with_head);
+        let ranges = std::mem::take(&mut self.ranges);
+        let leading = Leading::new(memory, ranges, std::mem::take(&mut self.bytes));
         let thread = self.states.first_mut()?.threads.first_mut()?;
         let outcome = thread.read(&leading, &self.offsets, &mut self.chain);
-        self.bytes = leading.into_bytes()?;
-        self.note_states().then_some(outcome)
+        let (ranges, bytes) = leading.into_parts();
+        self.ranges = ranges;
+        self.bytes = bytes?;
+        self.note_states(with_head).then_some(outcome)
     }
 
-    /// Lists what is read of the known interpreters.
-    fn list_ranges<M: Memory + ?Sized>(&mut self, memory: &M) {
+    fn is_main_alone(&self) -> bool {
+        self.states.len() == 1 && self.states[0].fields.id == 0
+    }
+
+    /// Lists what is read of the known interpreters, `with_head` also where their list begins.
+    fn list_ranges<M: Memory + ?Sized>(&mut self, memory: &M, with_head: bool) {
         let offsets = &self.offsets;
         let (from, to) = offsets.interpreter.window();
         let gil = &offsets.gil;
         let (gil_from, gil_len) = gil.window();
         self.ranges.clear();
-        self.ranges.push(Range::new(self.runtime.offset(offsets.interpreters_head as u64), 8));
+        if with_head {
+            self.ranges.push(Range::new(self.runtime.offset(offsets.interpreters_head as u64), 8));
+        }
         for state in &mut self.states {
             if state.gil.is_null() {
                 state.gil = match gil.place {
@@ -287,13 +305,15 @@ impl Interpreter {
     }
 
     /// Takes what was read of the known interpreters; false if the list is not the known one.
-    fn note_states(&mut self) -> bool {
+    fn note_states(&mut self, with_head: bool) -> bool {
         let offsets = &self.offsets;
         let (from, to) = offsets.interpreter.window();
         let gil = &offsets.gil;
         let (gil_from, gil_len) = gil.window();
-        let mut expected = addr_at(&self.bytes, 0);
-        let mut at = 8;
+        let (mut expected, mut at) = match self.states.first() {
+            Some(known) if !with_head => (known.addr, 0),
+            _ => (addr_at(&self.bytes, 0), 8),
+        };
         for state in &mut self.states {
             if state.addr != expected {
                 return false;
@@ -314,7 +334,11 @@ impl Interpreter {
             }
             expected = state.fields.next;
         }
-        expected.is_null() && !self.states.is_empty()
+        let is_known = expected.is_null() && !self.states.is_empty();
+        if with_head && is_known {
+            self.alone_until_ns = self.now_ns.saturating_add(ALONE_NS);
+        }
+        is_known
     }
 
     /// Follows the list of interpreters from `head`.
