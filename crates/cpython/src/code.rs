@@ -315,9 +315,13 @@ impl CodeCache {
                 let len = bytes.len().min(WITNESS_BYTES);
                 witness.push(Range::new(data.addr, len), &bytes[..len]);
             }
-            // The lengths: a longer text may begin with a shorter one.
-            witness.push(Range::new(name, head_lens[0]), name_head);
-            witness.push(Range::new(table, head_lens[2]), table_head);
+            // The lengths: a longer text may begin with a shorter one. Not the references beside them, whose number changes with
+            // each function that is made of this code.
+            for (addr, head, field) in
+                [(name, name_head, object.str_length), (table, table_head, object.ob_size)]
+            {
+                witness.push(Range::new(addr.offset(field as u64), 8), &head[field..field + 8]);
+            }
         }
         let first_line = u32_at(&head, code.firstlineno);
         let spans = line_spans(table_bytes, first_line.cast_signed());

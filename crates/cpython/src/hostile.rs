@@ -7,6 +7,7 @@ use slip_model::{Interner, Outcome, StackReading};
 use slip_remote::{Copied, Image, Memory, RemoteAddr, Symbols, read_u64};
 
 use crate::Interpreter;
+use crate::code::CONFIRMED_NS;
 use crate::detect::find;
 use crate::offsets::{CurrentFrame, FRAME_OWNED_BY_GENERATOR, Offsets, dict_keys};
 
@@ -23,8 +24,12 @@ pub(crate) struct Target {
 impl Target {
     /// A recording of 3.13, whose innermost frame is that of a function.
     pub(crate) fn new() -> Self {
-        let path =
-            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/images/cpython-3.13-nested.json");
+        Self::of("3.13")
+    }
+
+    fn of(version: &str) -> Self {
+        let name = format!("../../fixtures/images/cpython-{version}-nested.json");
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
         let text = std::fs::read_to_string(path).unwrap();
         let recorded: serde_json::Value = serde_json::from_str(&text).unwrap();
         let image: Image = serde_json::from_value(recorded["image"].clone()).unwrap();
@@ -34,8 +39,10 @@ impl Target {
             |addr: RemoteAddr, field: usize| RemoteAddr(read_u64(&image, addr.offset(field as u64)).unwrap());
         let interpreter = at(runtime, offsets.interpreters_head);
         let thread = at(interpreter, offsets.interpreter.threads_head);
-        let CurrentFrame::Direct(current) = offsets.thread.current else { panic!("not 3.13") };
-        let frame = at(thread, current);
+        let frame = match offsets.thread.current {
+            CurrentFrame::Direct(current) => at(thread, current),
+            CurrentFrame::CFrame { cframe, current_frame } => at(at(thread, cframe), current_frame),
+        };
         let code = at(frame, offsets.frame.executable);
         Self { interpreter, thread, frame, code, offsets, image }
     }
@@ -155,6 +162,14 @@ fn lengths_without_bound_are_bounded() {
     }
 }
 
+/// Lets time pass until what was confirmed of code objects is to be confirmed again.
+fn outlast_confirmation() {
+    let end = Instant::now() + 2 * Duration::from_nanos(CONFIRMED_NS);
+    while Instant::now() < end {
+        std::hint::spin_loop();
+    }
+}
+
 /// A stack that was copied before its innermost code object was replaced may be of the one that was there before.
 #[test]
 fn what_was_copied_before_a_code_object_was_replaced_is_torn() {
@@ -180,13 +195,11 @@ fn what_was_copied_before_a_code_object_was_replaced_is_torn() {
         instruction: None,
         anchor: &anchor,
     };
-    let (before, long) = (Instant::now(), Duration::from_millis(10));
+    let before = Instant::now();
     // Another function of the same length, with a version number of its own.
     target.set(target.code, target.offsets.code.firstlineno, 77 | 5 << 32);
-    while before.elapsed() < long {
-        // What was confirmed holds for some milliseconds.
-        python.begin_copied(&target.image).unwrap();
-    }
+    outlast_confirmation();
+    python.begin_copied(&target.image).unwrap();
     let mut name = |at: Instant| {
         let named = python.name_copied(&target.image, &mut interner, (&copied, at)).unwrap();
         named.map(|reading| (reading.outcome, interner.frames_of(reading.stack).count()))
@@ -194,6 +207,26 @@ fn what_was_copied_before_a_code_object_was_replaced_is_torn() {
     assert_eq!(name(before), Some((Outcome::Torn, 0)));
     assert_eq!(name(before), Some((Outcome::Torn, 0)));
     assert!(name(Instant::now()).is_some_and(|(outcome, depth)| outcome == Outcome::Clean && depth > 2));
+}
+
+#[test]
+fn functions_that_are_made_of_a_code_object_do_not_replace_it() {
+    let mut target = Target::of("3.11");
+    let (mut interner, mut readings) = (Interner::new(), Vec::new());
+    let mut python = Interpreter::attach(&target.image).unwrap();
+    python.sample(&target.image, &mut interner, &mut readings).unwrap();
+    // One more refers to its name.
+    let name = target.at(target.code, target.offsets.code.qualname);
+    let references = target.at(name, 0).0;
+    target.set(name, 0, references + 1);
+    outlast_confirmation();
+    python.sample(&target.image, &mut interner, &mut readings).unwrap();
+    assert!(!python.replaces_code());
+    let length = target.at(name, target.offsets.object.str_length).0;
+    target.set(name, target.offsets.object.str_length, length - 1);
+    outlast_confirmation();
+    python.sample(&target.image, &mut interner, &mut readings).unwrap();
+    assert!(python.replaces_code());
 }
 
 #[test]
