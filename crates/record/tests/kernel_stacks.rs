@@ -317,6 +317,11 @@ fn included_code_is_named_after_its_copy_has_gone() {
                 engine
                     .name_copied(&process, &mut interner, &mut code, &options, (&copied, at), &mut reading)
                     .unwrap();
+                // For a moment the engine may have a frame of its own, without an instruction, that is linked to nobody.
+                if look.depth == 1 && copied.frames[..8] == [0; 8] {
+                    assert_eq!(reading.stack.outcome, Outcome::Torn, "{look:?} of {}", php.label);
+                    continue;
+                }
                 assert_eq!(reading.stack.outcome, Outcome::Clean, "{look:?} of {}", php.label);
                 *stacks.entry(frames(&interner, reading.stack.stack)).or_default() += 1;
             }

@@ -87,7 +87,12 @@ impl Engine {
             let stored = instruction.and(stored.as_deref()).map(|bytes| addr_at(bytes, 0));
             self.frames.place_by_code(&code.functions, stored);
             let moment = (&globals, head.limit, None);
-            if let Some(stack) = self.name_frames(memory, interner, code, moment, truncated)? {
+            let mut named = self.name_frames(memory, interner, code, moment, truncated)?;
+            // The instruction at which the caller stands may have been read only now.
+            if named.is_none() && self.frames.place_by_code(&code.functions, stored) {
+                named = self.name_frames(memory, interner, code, moment, truncated)?;
+            }
+            if let Some(stack) = named {
                 let running = !self.frames.buffers.addrs.is_empty();
                 return Ok(Moment {
                     outcome: Outcome::Clean,

@@ -265,7 +265,10 @@ impl Frames {
     /// is a file's, which begins with its first one (`i_init_code_execute_data` in `Zend/zend_execute.c`). And the register of a
     /// function that has just returned holds that of its callee: if the frame's instruction is the register's, `stored`, what
     /// lies in the frame, must be of the same code.
-    pub(crate) fn place_by_code(&mut self, functions: &Functions, stored: Option<RemoteAddr>) {
+    ///
+    /// Whether any frame has another function now. Naming the frames may make known what was missing for that.
+    pub(crate) fn place_by_code(&mut self, functions: &Functions, stored: Option<RemoteAddr>) -> bool {
+        let mut is_any_placed = false;
         let of = |opline| functions.of_code(self.offsets, &self.owners, opline);
         for at in (0..self.buffers.raw.len()).rev() {
             let raw = &self.buffers.raw[at];
@@ -287,8 +290,10 @@ impl Frames {
             };
             if is_certain {
                 self.buffers.raw[at].func = func;
+                is_any_placed = true;
             }
         }
+        is_any_placed
     }
 
     /// Names the frames that were [collected](Frames::collect). `None` if what was read beyond the chain no longer belongs to
