@@ -282,9 +282,7 @@ impl KernelSampler {
         }
         let stack = target.stacks.find(look.key);
         if look.failed || (look.key != 0 && stack.is_none()) {
-            // CPython 3.11 and 3.12 enter a call some instructions before they say where its frame is, and who called.
-            let is_moving = look.failed && target.plan.indirect.is_some();
-            *(if is_moving { &mut sink.totals.torn } else { &mut sink.totals.failed }) += 1;
+            sink.totals.failed += 1;
             return;
         }
         let copied = Copied {
