@@ -70,6 +70,27 @@ struct {
 	__type(value, __u64);
 } addresses SEC(".maps");
 
+/* General registers without the stack pointer. */
+#define REGISTERS 15
+
+/* So far above a call of the interpreter its caller is looked for, if no register says where it is: C code between two calls takes
+ * some hundred bytes of the stack, the largest in CPython 2 KB (`list_sort_impl`). */
+#define C_STACK_WORDS 512
+
+/* Of what looks like it on the way there, so many are tried: most are registers that were saved. */
+#define MAX_CALLERS 8
+
+/* Most that a thread's stack of C is taken to have. */
+#define C_STACK_BYTES (1ull << 30)
+
+/* A thread state of CPython 3.11 and 3.12 holds the outermost `_PyCFrame` within so many bytes. */
+#define THREAD_STATE_BYTES 1024
+
+/* What CPython 3.11 and 3.12 keep on the stack of C for each call of the interpreter. */
+struct cframe {
+	__u64 current_frame, previous;
+};
+
 /* Too large for the stack. The frames have room for one more, so that an index that is out of bounds by the verifier's reckoning
  * is not. */
 struct scratch {
@@ -81,6 +102,12 @@ struct scratch {
 	__u8 frames[(SLIP_MAX_FRAMES + 1) * SLIP_FRAME_STRIDE];
 	struct slip_kernel_stack kernel;
 	__u64 kernel_addrs[SLIP_MAX_KERNEL_FRAMES];
+	/* The `_PyCFrame` that the thread state names, if it led nowhere. */
+	__u64 cframe;
+	__u64 registers[REGISTERS];
+	__u64 c_stack[C_STACK_WORDS];
+	/* What may be that of the caller, the nearest first. The second half is not used. */
+	struct cframe callers[2 * MAX_CALLERS];
 };
 
 struct {
@@ -198,26 +225,118 @@ static __noinline bool copy_frames(struct scratch *scratch, const struct slip_ta
 	return true;
 }
 
-/* The innermost frame that a `_PyCFrame` of CPython 3.11 and 3.12 leads to. */
-static __always_inline bool innermost_of(const struct slip_target *target, __u64 cframe, __u64 *frame)
+/* 1 if it is not 0. Without a branch: the verifier follows 8,192 of them. */
+static __always_inline __u64 is_not_zero(__u64 word)
 {
-	return read_word(cframe + target->indirect, frame);
+	__u64 negated = -word;
+
+	/* Else the compiler sees through it. */
+	barrier_var(negated);
+	return (word | negated) >> 63;
 }
 
-/* Copies the frames that a `_PyCFrame` leads to.
- *
- * One is entered some instructions before it has a frame of its own (`_PyEval_EvalFrameDefault` in `Python/ceval.c`). What is left
- * there from an earlier call mostly leads to the caller's frames as well; where it leads nowhere, the thread is still in its caller's.
- * Compilers order the stores as they like, so that the caller's may not be known yet either. */
-static __always_inline bool copy_indirect(struct scratch *scratch, const struct slip_target *target, __u64 cframe)
+/* Whether that can be the one at `addr`: they are chained up the stack of C, and the last one lies in the thread state. */
+static __always_inline __u64 may_be_cframe(const struct cframe *cframe, __u64 addr, __u64 state)
 {
-	__u64 frame = 0, previous = 0;
+	__u64 is_elsewhere = is_not_zero((cframe->previous - addr) / C_STACK_BYTES)
+			& is_not_zero((cframe->previous - state) / THREAD_STATE_BYTES);
 
-	if (innermost_of(target, cframe, &frame) && copy_frames(scratch, target, frame)) {
+	return is_not_zero(cframe->current_frame) & is_not_zero(cframe->current_frame ^ state) & ~is_elsewhere;
+}
+
+static __always_inline void copy_registers(struct scratch *scratch, const struct pt_regs *regs)
+{
+	__u64 *to = scratch->registers;
+
+	to[0] = regs->rax, to[1] = regs->rbx, to[2] = regs->rcx, to[3] = regs->rdx, to[4] = regs->rsi;
+	to[5] = regs->rdi, to[6] = regs->rbp, to[7] = regs->r8, to[8] = regs->r9, to[9] = regs->r10;
+	to[10] = regs->r11, to[11] = regs->r12, to[12] = regs->r13, to[13] = regs->r14, to[14] = regs->r15;
+}
+
+/* Finds what may be the call of the interpreter next above `scratch->cframe`: a register points to it, or to its frame. */
+static __noinline __u32 find_callers(struct scratch *scratch, const struct slip_target *target)
+{
+	__u64 state = scratch->sample.thread_state, from = scratch->cframe + sizeof(struct cframe);
+	__u32 found = 0;
+
+	/* Less where the stack ends before. What is not read is 0. */
+	const void *above = (const void *) (from + target->indirect);
+	if (bpf_probe_read_user(scratch->c_stack, sizeof scratch->c_stack, above)
+			&& bpf_probe_read_user(scratch->c_stack, sizeof scratch->c_stack / 4, above)) {
+		return 0;
+	}
+	for (int i = 0; i < C_STACK_WORDS - 1; i++) {
+		struct cframe one = {scratch->c_stack[i], scratch->c_stack[i + 1]};
+		__u64 differs = 1;
+		for (int j = 0; j < REGISTERS; j++) {
+			__u64 word = scratch->registers[j];
+			differs &= is_not_zero(word ^ one.current_frame) & is_not_zero(word ^ (from + 8 * i));
+		}
+		scratch->callers[found & (2 * MAX_CALLERS - 1)] = one;
+		found += may_be_cframe(&one, from + 8 * i, state) & ~differs & ~(found / MAX_CALLERS);
+	}
+	return found;
+}
+
+/* Copies the frames of a call of the interpreter. False unless they lead to those of the call before it, or it is the first one. */
+static __noinline bool copy_call(struct scratch *scratch, const struct slip_target *target, const struct cframe *cframe)
+{
+	struct cframe outer = {};
+	__u64 is_apart = 1;
+
+	if (bpf_probe_read_user(&outer, sizeof outer, (const void *) (cframe->previous + target->indirect))) {
+		return false;
+	}
+	/* The one in the thread state has neither. */
+	bool is_first = !outer.current_frame && !outer.previous
+			&& cframe->previous - scratch->sample.thread_state < THREAD_STATE_BYTES;
+	if ((!outer.current_frame && !is_first) || !copy_frames(scratch, target, cframe->current_frame)) {
+		return false;
+	}
+	for (__u32 i = 0; i < SLIP_MAX_FRAMES; i++) {
+		if (i >= scratch->sample.depth) {
+			break;
+		}
+		is_apart &= is_not_zero(scratch->addrs[i] ^ outer.current_frame);
+	}
+	return !is_apart || (scratch->sample.depth && is_first) || scratch->sample.flags & SLIP_SAMPLE_TRUNCATED;
+}
+
+/* Copies the frames of a thread of CPython 3.11 and 3.12, whose state names the call of the interpreter that it is in. */
+static __always_inline bool copy_calls(struct scratch *scratch, const struct slip_target *target, __u64 cframe)
+{
+	struct cframe innermost = {};
+
+	if (bpf_probe_read_user(&innermost, sizeof innermost, (const void *) (cframe + target->indirect))) {
+		return false;
+	}
+	if (!innermost.current_frame && cframe - scratch->sample.thread_state < THREAD_STATE_BYTES) {
+		/* No call is under way. */
 		return true;
 	}
-	return read_word(cframe + target->indirect + 8, &previous) && previous && innermost_of(target, previous, &frame)
-			&& copy_frames(scratch, target, frame);
+	scratch->cframe = cframe;
+	return copy_call(scratch, target, &innermost);
+}
+
+/* The same where that has failed, with the registers copied.
+ *
+ * The state names a call some instructions before it is known there which frame runs and which call was before it
+ * (`_PyEval_EvalFrameDefault` in `Python/ceval.c`), and what an earlier call has left in their place may lead anywhere. The thread is
+ * still in its caller then, and the registers hold what is about to be stored: the caller's call or its frame. */
+static __noinline bool copy_caller(struct scratch *scratch, const struct slip_target *target)
+{
+	__u32 found = find_callers(scratch, target);
+
+	for (__u32 i = 0; i < MAX_CALLERS; i++) {
+		if (i >= found) {
+			break;
+		}
+		scratch->sample.flags &= ~SLIP_SAMPLE_TRUNCATED;
+		if (copy_call(scratch, target, &scratch->callers[i])) {
+			return true;
+		}
+	}
+	return false;
 }
 
 /* Sends the frames if nobody knows them yet. */
@@ -280,12 +399,14 @@ static __always_inline void send_sample(struct scratch *scratch, const struct sl
 	}
 }
 
-/* Copies the frames of the running thread, whose thread-local storage begins at `base`. `rip` is 0 if it is in the kernel. */
+/* Copies the frames of the running thread, whose thread-local storage begins at `base`. `rip` is 0 if it is in the kernel. Where it
+ * fails `copy_caller()` may not. */
 static __always_inline bool walk(struct scratch *scratch, const struct slip_target *target, __u64 base, __u64 rip, __u64 r14,
 		__u64 r15)
 {
 	__u64 current = target->current, frame = 0;
 
+	scratch->cframe = 0;
 	if (target->request && !read_word(target->request, &scratch->sample.request)) {
 		scratch->sample.request = 0;
 	}
@@ -302,7 +423,7 @@ static __always_inline bool walk(struct scratch *scratch, const struct slip_targ
 		return false;
 	}
 	if (frame && target->is_indirect) {
-		return copy_indirect(scratch, target, frame);
+		return copy_calls(scratch, target, frame);
 	}
 	bool in_compiled = rip >= target->compiled_begin && rip < target->compiled_end;
 	if (frame && target->in_registers && (r14 == frame || in_compiled)) {
@@ -488,7 +609,12 @@ static __always_inline void begin_wait(struct task_struct *task, bool preempted)
 		.call = call,
 		.file = file_of_call(task, call, regs),
 	};
-	if (!walk(scratch, target, task->thread.fsbase, 0, regs->r14, regs->r15)) {
+	bool walked = walk(scratch, target, task->thread.fsbase, 0, regs->r14, regs->r15);
+	if (!walked && scratch->cframe) {
+		copy_registers(scratch, regs);
+		walked = copy_caller(scratch, target);
+	}
+	if (!walked) {
 		scratch->sample.flags |= SLIP_SAMPLE_FAILED;
 		send_sample(scratch, target);
 		return;
@@ -626,10 +752,14 @@ int on_clock(struct bpf_perf_event_data *context)
 		.flags = in_kernel ? SLIP_SAMPLE_IN_KERNEL : 0,
 	};
 	struct task_struct *task = (struct task_struct *) bpf_get_current_task();
-	if (walk(scratch, target, BPF_CORE_READ(task, thread.fsbase), in_kernel ? 0 : context->regs.rip,
-				in_kernel ? 0 : context->regs.r14, context->regs.r15)
-			&& (scratch->sample.flags & SLIP_SAMPLE_NO_STATE
-				|| copy_anchor(scratch, target, scratch->sample.thread_state))) {
+	bool walked = walk(scratch, target, BPF_CORE_READ(task, thread.fsbase), in_kernel ? 0 : context->regs.rip,
+			in_kernel ? 0 : context->regs.r14, context->regs.r15);
+	if (!walked && scratch->cframe && !in_kernel) {
+		copy_registers(scratch, &context->regs);
+		walked = copy_caller(scratch, target);
+	}
+	if (walked && (scratch->sample.flags & SLIP_SAMPLE_NO_STATE
+			|| copy_anchor(scratch, target, scratch->sample.thread_state))) {
 		send_stack(scratch, target);
 		if (in_kernel && kernel_stacks) {
 			copy_kernel_stack(scratch, context);

@@ -269,11 +269,21 @@ static uint64_t fake_rip;
 
 static const struct slip_sample *look(void)
 {
-	struct bpf_perf_event_data context = {.regs = {.cs = 0x33, .rip = fake_rip, .r14 = frame_at(0), .r15 = 77}};
+	struct bpf_perf_event_data context = {.regs = fake_regs};
 	int before = samples.count;
 
+	context.regs.cs = fake_regs.cs ? fake_regs.cs : 0x33;
+	context.regs.rip = fake_rip;
+	context.regs.r14 = frame_at(0);
+	context.regs.r15 = 77;
 	on_clock(&context);
 	return samples.count > before ? (const struct slip_sample *) samples.data : NULL;
+}
+
+static void leave(bool preempted)
+{
+	struct task_struct other = {0};
+	on_switch((__u64[]) {preempted, (__u64) &task, (__u64) &other});
 }
 
 /* ---- the tests ---- */
@@ -434,45 +444,103 @@ static void thread_is_found_by_its_state(void)
 	target.indirect = 8;
 	put(state + 72, MEMORY_START + 11 * PAGE);
 	put(MEMORY_START + 11 * PAGE + 8, frame_at(1));
+	put(MEMORY_START + 11 * PAGE + 16, state + 200);
 	CHECK(look()->depth == 2);
+	/* Before the first call. */
+	put(state + 72, state + 200);
+	CHECK(look()->flags == 0 && look()->stack == 0 && look()->thread_state == state);
 }
 
-/* A `_PyCFrame` has been entered and has no frame yet: what it leads to is left from others. */
-static void what_leads_nowhere_is_left_out(void)
+/* A thread of CPython 3.11 in the second of two calls of the interpreter, at 2 and 3 of so many bytes on the stack of C. */
+#define CALL_BYTES 256
+
+static uint64_t two_calls(uint64_t c_stack)
 {
-	const uint64_t cframe = MEMORY_START + 11 * PAGE, before = MEMORY_START + 12 * PAGE, left = MEMORY_START + 13 * PAGE;
-	const struct slip_stack *stack = (const struct slip_stack *) stacks.data;
+	const uint64_t base = MEMORY_START + 8 * PAGE, state = MEMORY_START + 9 * PAGE;
+	const uint64_t inner = c_stack + 2 * CALL_BYTES, outer = c_stack + 3 * CALL_BYTES;
 
 	reset();
-	chain(3);
+	chain(4);
+	task.thread.fsbase = base;
+	target.has_threads = 1;
+	target.slots[0] = -32;
+	target.thread_id = 152;
+	target.current = 72;
 	target.is_indirect = 1;
 	target.indirect = 8;
-	put(MEMORY_START, before);
-	put(before + 8, frame_at(0));
+	put(base - 32, state);
+	put(state + 152, base);
+	put(state + 72, inner);
+	/* Not the one that r14 holds. */
+	put(inner + 8, frame_at(1));
+	put(inner + 16, outer);
+	put(outer + 8, frame_at(2));
+	put(outer + 16, state + 200);
 	const uint64_t key = look()->stack;
-	CHECK(stacks.count == 1 && stack->depth == 3);
+	CHECK(samples.count == 1 && stacks.count == 1 && ((struct slip_stack *) stacks.data)->depth == 3);
+	/* The third is being entered: nothing of it is known yet. */
+	put(state + 72, c_stack + CALL_BYTES);
+	return key;
+}
 
-	put(MEMORY_START, cframe);
-	put(cframe + 16, before);
-	put(cframe + 8, 1);
-	CHECK(look()->stack == key && look()->flags == 0);
-	/* It looks like a frame, but its caller's does not. */
-	put(cframe + 8, left);
-	put(left + PREVIOUS, 1);
-	known_count = 0;
+static void caller_is_known_from_registers(uint64_t c_stack)
+{
+	const uint64_t key = two_calls(c_stack), entered = c_stack + CALL_BYTES, inner = c_stack + 2 * CALL_BYTES;
+
+	CHECK(look()->flags == SLIP_SAMPLE_FAILED);
+	fake_regs.rax = inner;
 	CHECK(look()->stack == key && look()->flags == 0 && look()->depth == 3);
-	CHECK(stack->depth == 3);
-	/* The thread ran no code before. */
-	put(before + 8, 0);
-	CHECK(look()->stack == 0 && look()->flags == 0);
-	put(before + 8, 1);
-	CHECK(look()->flags & SLIP_SAMPLE_FAILED);
-	put(cframe + 16, 0);
-	CHECK(look()->flags & SLIP_SAMPLE_FAILED);
-	/* What leads nowhere is not tried twice. */
-	put(cframe + 16, before);
-	put(before + 8, left);
-	CHECK(look()->flags & SLIP_SAMPLE_FAILED);
+	fake_regs.rax = 0;
+	fake_regs.rcx = frame_at(1);
+	CHECK(look()->stack == key && look()->flags == 0);
+	/* What is left from others leads to frames that do not belong to the call before, in a circle, or nowhere. */
+	const uint64_t left = MEMORY_START + 13 * PAGE;
+	put(entered + 8, left);
+	put(entered + 16, inner);
+	CHECK(look()->stack == key && look()->flags == 0);
+	put(entered + 8, 1);
+	CHECK(look()->stack == key && look()->flags == 0);
+	/* A register that was saved on the way looks like a call. */
+	fake_regs.r12 = left;
+	put(entered + 64, left);
+	put(entered + 72, entered + 128);
+	CHECK(look()->stack == key && look()->flags == 0);
+	/* Frames of another call are no proof. */
+	fake_regs.rcx = 0;
+	put(entered + 64, frame_at(3));
+	fake_regs.r12 = frame_at(3);
+	put(entered + 72, inner);
+	CHECK(look()->flags == SLIP_SAMPLE_FAILED);
+	/* In the kernel these are others. */
+	fake_regs.rcx = frame_at(1);
+	fake_regs.cs = 0x10;
+	CHECK(look()->flags == (SLIP_SAMPLE_FAILED | SLIP_SAMPLE_IN_KERNEL));
+	/* But those that it keeps for a thread that leaves its CPU are the thread's. */
+	leave(true);
+	CHECK(((struct slip_sample *) samples.data)->stack == key && ((struct slip_sample *) samples.data)->flags == 0);
+}
+
+static void call_that_is_being_entered_shows_its_caller(void)
+{
+	caller_is_known_from_registers(MEMORY_START + 10 * PAGE);
+	/* Where the stack of C ends soon. */
+	caller_is_known_from_registers(MEMORY_START + MEMORY_BYTES - 6 * CALL_BYTES);
+}
+
+static void call_without_a_way_to_its_caller_is_left_out(void)
+{
+	const uint64_t c_stack = MEMORY_START + 10 * PAGE, entered = c_stack + CALL_BYTES;
+
+	two_calls(c_stack);
+	fake_regs.rcx = frame_at(1);
+	/* More of them than are tried lie before it. */
+	for (int i = 0; i < MAX_CALLERS; i++) {
+		put(entered + 32 + 16 * i, frame_at(1));
+		put(entered + 40 + 16 * i, c_stack + 8 * CALL_BYTES);
+	}
+	CHECK(look()->flags == SLIP_SAMPLE_FAILED);
+	absent[10] = true;
+	CHECK(look()->flags == SLIP_SAMPLE_FAILED);
 }
 
 static void senseless_targets_are_refused(void)
@@ -500,12 +568,6 @@ static void senseless_targets_are_refused(void)
 }
 
 /* The task leaves its CPU for another that is none of ours, or comes back. */
-static void leave(bool preempted)
-{
-	struct task_struct other = {0};
-	on_switch((__u64[]) {preempted, (__u64) &task, (__u64) &other});
-}
-
 static void come_back(void)
 {
 	struct task_struct other = {0};
@@ -845,7 +907,8 @@ int main(void)
 	others_are_left_alone();
 	instruction_comes_from_the_register();
 	thread_is_found_by_its_state();
-	what_leads_nowhere_is_left_out();
+	call_that_is_being_entered_shows_its_caller();
+	call_without_a_way_to_its_caller_is_left_out();
 	senseless_targets_are_refused();
 	return failed != 0;
 }
