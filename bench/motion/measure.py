@@ -56,11 +56,6 @@ PHP_CALLS = [
 PEER_BAR, IMPOSSIBLE_BAR, DROPPED_BAR = 0.5, 1.0, 10.0
 PEERS = ["tachyon", "py-spy"]
 
-#: The sampler in the kernel may have to refuse so many stacks where C code calls Python code on CPython 3.11, per cent. The interpreter
-#: makes the place of the innermost frame known some five instructions before it puts the frame there (`_PyEval_EvalFrameDefault`), and
-#: nothing in memory tells then where the caller's is: up to 0.013 % of the samples, 0 everywhere else.
-REFUSED_BAR = {"python3.11-c": 0.1, "python3.11-generator": 0.1, "python3.11-sum": 0.1}
-
 
 def percent(part, whole):
     return 100 * part / whole if whole else 0.0
@@ -374,9 +369,8 @@ class Bars:
             self.lost += kernel.failed
             self.taken += kernel.tried
             self.kernel_targets += 1
-            refused = percent(kernel.failed, kernel.tried) <= REFUSED_BAR.get(target.name, 0)
             untrue = impossible + kernel.wrong_lines(rules)
-            self.hold(untrue == 0 and refused and kernel.tried >= options.samples, f"{target.name} kernel")
+            self.hold(untrue == 0 and kernel.failed == 0 and kernel.tried >= options.samples, f"{target.name} kernel")
         others = [found for name, found in seen.items() if name not in ("kernel", "paused") and found.shown]
         if kernel and reference and others:
             far = distance(kernel, reference)
@@ -408,7 +402,7 @@ class Bars:
         parts = []
         if self.kernel_targets:
             parts.append(
-                f"kernel: {self.impossible} impossible and {self.lost} failed of {self.taken:,} samples of {self.kernel_targets} targets (bar 0, but for {len(REFUSED_BAR)} targets)"
+                f"kernel: {self.impossible} impossible and {self.lost} failed of {self.taken:,} samples of {self.kernel_targets} targets (bar 0)"
             )
         if self.least:
             parts.append(f"nearest to the reference in {self.nearest} of {self.least}, at most {self.farthest:.2f} % off")
