@@ -10,9 +10,9 @@
 //! 2. The chain is followed from the anchor. It is *clean* if each frame on it is the same before and after the anchor,
 //!    for then it was so at that moment. Whether calls and returns happened in between does not matter: a frame that
 //!    was called or left and holds the same function still, by the same caller, is the same frame to us. A generator is on
-//!    the chain only while it runs: if one of the copies shows it without a caller, its caller is the other copy's. What
-//!    stands for the interpreter itself between the two ([`Anchor::is_shim`]) does not outlast the generator's turn, so
-//!    it is taken from that copy as well. If both show it without a caller, nobody knows it.
+//!    the chain only while it runs: if one of the copies shows it without a caller, its turn has begun or ended in between,
+//!    and who stands in its caller's place in both copies may be another one, who had that place before or after.
+//!    Where frames say whether they wait ([`Calling`]) without another read, they have to.
 //! 3. Otherwise the second copy alone has to do, where the frames themselves say whether they wait for a callee
 //!    ([`Calling`]): one piece is copied within some 20 ns, so a caller that waits and the callee above it belong
 //!    together, and what stands above a caller that does not wait is left over from an earlier call. The result is
@@ -78,51 +78,20 @@ impl FrameLayout {
         RemoteAddr(bytes.map_or(0, u64::from_le_bytes))
     }
 
-    /// The caller's frame by both copies. A generator is linked to its caller only while it runs: null in one of the
-    /// copies means that it was resumed or suspended in between. `None` if the copies contradict each other.
-    fn caller(&self, frame: (&[u8], &[u8])) -> Option<RemoteAddr> {
-        let (before, after) = (self.previous(frame.0), self.previous(frame.1));
-        match () {
-            () if before == after || before.is_null() => Some(after),
-            () if after.is_null() => Some(before),
-            () => None,
-        }
-    }
-
-    /// The copy that shows a frame on the chain, if the other one shows it without a caller.
-    fn linked_only(&self, frame: (&[u8], &[u8])) -> Option<Side> {
-        match (self.previous(frame.0).is_null(), self.previous(frame.1).is_null()) {
-            (true, false) => Some(Side::After),
-            (false, true) => Some(Side::Before),
-            _ => None,
-        }
+    /// Whether a generator was resumed or suspended between the copies: it is linked to its caller only while it runs.
+    fn is_linked_once(&self, frame: (&[u8], &[u8])) -> bool {
+        self.previous(frame.0).is_null() != self.previous(frame.1).is_null()
     }
 
     fn same(&self, frame: (&[u8], &[u8]), innermost: bool) -> bool {
         let instruction = self.instruction.clone();
         self.is_of_one_function(frame)
             && (innermost || frame.0[instruction.clone()] == frame.1[instruction])
-            && self.caller(frame).is_some()
+            && self.previous(frame.0) == self.previous(frame.1)
     }
 
     fn is_of_one_function(&self, frame: (&[u8], &[u8])) -> bool {
         self.identity.iter().all(|part| frame.0[part.clone()] == frame.1[part.clone()])
-    }
-}
-
-/// One of the two copies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Side {
-    Before,
-    After,
-}
-
-impl Side {
-    fn of<'a>(self, frame: (&'a [u8], &'a [u8])) -> &'a [u8] {
-        match self {
-            Self::Before => frame.0,
-            Self::After => frame.1,
-        }
     }
 }
 
@@ -634,7 +603,7 @@ fn walk<'a>(
 ) -> Walked {
     addrs.clear();
     let (mut at, mut torn) = (head.current, 0);
-    let mut only = None;
+    let mut callee = None;
     // Brent's way to find a loop: a mark that moves ahead at growing distances meets itself.
     let (mut mark, mut steps, mut power) = (RemoteAddr::NULL, 0, 1);
     while !at.is_null() {
@@ -645,16 +614,13 @@ fn walk<'a>(
         let Some(copies) = frame(addr) else { return Walked { end: End::Missing, torn } };
         addrs.push(addr);
         let innermost = addrs.len() == 1;
-        let shim = shim_of(layout, anchor, only, copies);
-        if let Some(shim) = shim {
-            at = layout.previous(shim);
-        } else {
-            if !layout.same(copies, innermost) {
-                torn = addrs.len();
-            }
-            only = layout.linked_only(copies);
-            at = layout.caller(copies).unwrap_or_else(|| layout.previous(copies.1));
+        let shim = shim_of(layout, anchor, copies);
+        at = layout.previous(shim.unwrap_or(copies.1));
+        let has_moved = shim.is_none() && !layout.same(copies, innermost);
+        if has_moved || callee.is_some_and(|callee| runs_instead(anchor, copies, callee)) {
+            torn = addrs.len();
         }
+        callee = Some(copies);
         if at.is_null() {
             let frame = shim.map_or(copies, |shim| (shim, shim));
             if !anchor.is_outermost(read, head, addr, frame) {
@@ -677,23 +643,22 @@ fn reads<M: Memory + ?Sized>(memory: &M) -> impl Fn(RemoteAddr, &mut [u8]) -> bo
     |addr, buf| memory.read(addr, buf).is_ok()
 }
 
-/// What a frame is taken from that stands for the interpreter: the copy in which the one above it is linked, or else one
-/// that still shows it. `None` for any other frame, and if the copies contradict each other.
-fn shim_of<'a>(
-    layout: &FrameLayout,
-    anchor: &dyn Anchor,
-    only: Option<Side>,
-    copies: (&'a [u8], &'a [u8]),
-) -> Option<&'a [u8]> {
-    let shown = match only {
-        Some(side) => side,
-        None => match (anchor.is_shim(copies.0), anchor.is_shim(copies.1)) {
-            (true, true) if layout.previous(copies.0) != layout.previous(copies.1) => return None,
-            (true, false) => Side::Before,
-            _ => Side::After,
-        },
-    };
-    Some(shown.of(copies)).filter(|frame| anchor.is_shim(frame))
+/// What a frame is taken from that stands for the interpreter: a copy that still shows it. `None` for any other frame, and if the
+/// copies contradict each other.
+fn shim_of<'a>(layout: &FrameLayout, anchor: &dyn Anchor, copies: (&'a [u8], &'a [u8])) -> Option<&'a [u8]> {
+    match (anchor.is_shim(copies.0), anchor.is_shim(copies.1)) {
+        (true, true) if layout.previous(copies.0) != layout.previous(copies.1) => None,
+        (_, true) => Some(copies.1),
+        (true, false) => Some(copies.0),
+        (false, false) => None,
+    }
+}
+
+/// Whether both copies of a caller say that it runs itself: then `callee` was left over from an earlier call each time, and what the
+/// anchor saw lies between two calls that look the same. Nothing more is read for it, so not all say.
+fn runs_instead(anchor: &dyn Anchor, caller: (&[u8], &[u8]), callee: (&[u8], &[u8])) -> bool {
+    let runs = |caller, callee| anchor.calling(&|_, _| false, caller, callee) == Calling::No;
+    runs(caller.0, callee.0) && runs(caller.1, callee.1)
 }
 
 /// Collects the bytes of a chain that [`walk`] has found whole.
@@ -705,13 +670,8 @@ fn collect<'a>(
     out: &mut Vec<u8>,
 ) {
     out.clear();
-    let mut only = None;
     for copies in addrs.iter().filter_map(|addr| frame(*addr)) {
-        let shim = shim_of(layout, anchor, only, copies);
-        out.extend_from_slice(shim.unwrap_or(copies.1));
-        if shim.is_none() {
-            only = layout.linked_only(copies);
-        }
+        out.extend_from_slice(shim_of(layout, anchor, copies).unwrap_or(copies.1));
     }
 }
 
@@ -751,7 +711,12 @@ fn settle<M: Memory + ?Sized>(
     }
     let stands =
         |addr: RemoteAddr, innermost| find(addr).is_some_and(|(_, frame)| layout.same(frame, innermost));
-    let Some(moved) = (0..addrs.len()).rev().find(|at| !stands(addrs[*at], *at == 0)) else {
+    let is_left_over = |at: usize| {
+        let (callee, caller) = (find(addrs[at]), addrs.get(at + 1).and_then(|addr| find(*addr)));
+        callee.zip(caller).is_some_and(|((_, callee), (_, caller))| runs_instead(anchor, caller, callee))
+    };
+    let moved = (0..addrs.len()).rev().find(|at| !stands(addrs[*at], *at == 0) || is_left_over(*at));
+    let Some(moved) = moved else {
         return Settled::Whole;
     };
     if moved + 1 >= addrs.len() {
@@ -767,6 +732,10 @@ fn settle<M: Memory + ?Sized>(
         // the one that was there, while the new one waits for a callee that has no frame.
         if layout.is_of_one_function(called) && !layout.is_of_one_function(calling) {
             return Settled::LeftOver;
+        }
+        // Its caller may be another one since.
+        if layout.is_linked_once(called) {
+            return Settled::Unclear;
         }
         let ((_, callee), (_, caller)) = (called, calling);
         match anchor.calling(&reads(memory), caller, callee) {
