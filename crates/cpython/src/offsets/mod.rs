@@ -265,6 +265,8 @@ impl FrameOffsets {
             Running::StacktopWithEntry if callee.get(self.owner - 1) != Some(&0) => return Calling::Unknown,
             _ if self.is_shim(caller) || self.is_shim(callee) => return Calling::Yes,
             Running::StacktopWithEntry | Running::Stacktop => self.has_lent_stacktop(caller),
+            // A function that returns takes its code out of the frame before its caller goes on.
+            Running::Instruction(_) if addr_at(callee, self.executable).0 & !TAG_BITS == 0 => true,
             Running::Instruction(enter) => {
                 let mut opcode = [0];
                 if !read(addr_at(caller, self.instr_ptr), &mut opcode) {
@@ -442,6 +444,28 @@ pub(crate) mod tests {
     fn the_fixed_tables_are_within_the_bounds() {
         v3_11::OFFSETS.check(Version::from_hex(0x030b_00f0)).unwrap();
         v3_12::OFFSETS.check(Version::from_hex(0x030c_00f0)).unwrap();
+    }
+
+    #[test]
+    fn caller_of_a_function_that_has_returned_runs() {
+        const CALL: u8 = 53;
+        let frame = FrameOffsets { running: Running::Instruction(&[CALL]), ..OFFSETS.frame };
+        let bytes = |executable: u64| {
+            let mut bytes = vec![0; frame.len];
+            bytes[frame.executable..frame.executable + 8].copy_from_slice(&executable.to_le_bytes());
+            bytes
+        };
+        let calling = |opcode: u8, executable| {
+            let read = |_: RemoteAddr, buf: &mut [u8]| {
+                buf[0] = opcode;
+                true
+            };
+            frame.calling(&read, &bytes(0x1001), &bytes(executable))
+        };
+        assert_eq!(calling(CALL, 0x2001), Calling::Yes);
+        assert_eq!(calling(CALL + 1, 0x2001), Calling::No);
+        // No reference is tagged.
+        assert_eq!([calling(CALL, 0), calling(CALL, 1)], [Calling::No; 2]);
     }
 
     #[test]
