@@ -38,8 +38,15 @@ struct files_struct {
 
 struct mm_struct;
 
+struct sched_entity {
+	/* Nanoseconds on a CPU: in all, and until it got the one that it has or had last. */
+	__u64 sum_exec_runtime;
+	__u64 prev_sum_exec_runtime;
+} RELOCATED;
+
 struct task_struct {
 	struct thread_struct thread;
+	struct sched_entity se;
 	/* What the task is about to do when it leaves its CPU: 0 for going on. */
 	unsigned int __state;
 	struct mm_struct *mm;

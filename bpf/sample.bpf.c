@@ -110,9 +110,12 @@ struct scratch {
 	struct cframe callers[2 * MAX_CALLERS];
 };
 
+/* One for what runs with interrupts off, and one for a listing, in whose middle that may run. */
+enum scratch_use { SCRATCH_OF_EVENT, SCRATCH_OF_LISTING, SCRATCHES };
+
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
+	__uint(max_entries, SCRATCHES);
 	__type(key, __u32);
 	__type(value, struct scratch);
 } scratches SEC(".maps");
@@ -244,15 +247,6 @@ static __always_inline __u64 may_be_cframe(const struct cframe *cframe, __u64 ad
 	return is_not_zero(cframe->current_frame) & is_not_zero(cframe->current_frame ^ state) & ~is_elsewhere;
 }
 
-static __always_inline void copy_registers(struct scratch *scratch, const struct pt_regs *regs)
-{
-	__u64 *to = scratch->registers;
-
-	to[0] = regs->rax, to[1] = regs->rbx, to[2] = regs->rcx, to[3] = regs->rdx, to[4] = regs->rsi;
-	to[5] = regs->rdi, to[6] = regs->rbp, to[7] = regs->r8, to[8] = regs->r9, to[9] = regs->r10;
-	to[10] = regs->r11, to[11] = regs->r12, to[12] = regs->r13, to[13] = regs->r14, to[14] = regs->r15;
-}
-
 /* Finds what may be the call of the interpreter next above `scratch->cframe`: a register points to it, or to its frame. */
 static __noinline __u32 find_callers(struct scratch *scratch, const struct slip_target *target)
 {
@@ -339,6 +333,17 @@ static __noinline bool copy_caller(struct scratch *scratch, const struct slip_ta
 	return false;
 }
 
+/* The same with these registers of the thread's. */
+static __always_inline bool copy_caller_by(struct scratch *scratch, const struct slip_target *target, const struct pt_regs *regs)
+{
+	__u64 *to = scratch->registers;
+
+	to[0] = regs->rax, to[1] = regs->rbx, to[2] = regs->rcx, to[3] = regs->rdx, to[4] = regs->rsi;
+	to[5] = regs->rdi, to[6] = regs->rbp, to[7] = regs->r8, to[8] = regs->r9, to[9] = regs->r10;
+	to[10] = regs->r11, to[11] = regs->r12, to[12] = regs->r13, to[13] = regs->r14, to[14] = regs->r15;
+	return copy_caller(scratch, target);
+}
+
 /* Sends the frames if nobody knows them yet. */
 static __always_inline void send_stack(struct scratch *scratch, const struct slip_target *target)
 {
@@ -400,7 +405,7 @@ static __always_inline void send_sample(struct scratch *scratch, const struct sl
 }
 
 /* Copies the frames of the running thread, whose thread-local storage begins at `base`. `rip` is 0 if it is in the kernel. Where it
- * fails `copy_caller()` may not. */
+ * fails `copy_caller_by()` may not. */
 static __always_inline bool walk(struct scratch *scratch, const struct slip_target *target, __u64 base, __u64 rip, __u64 r14,
 		__u64 r15)
 {
@@ -512,9 +517,9 @@ static __always_inline bool is_long(const struct slip_sleeper *sleeper, __u64 no
 }
 
 /* The key of the stack at which a task rests in the kernel, which is sent if nobody knows it yet; 0 if it cannot be had. */
-static __always_inline __u64 kernel_stack_of(struct task_struct *task)
+static __always_inline __u64 kernel_stack_of(struct task_struct *task, enum scratch_use use)
 {
-	__u32 at = 0;
+	__u32 at = use;
 	struct scratch *scratch = bpf_map_lookup_elem(&scratches, &at);
 	__u64 key = 0;
 	__u8 yes = 1;
@@ -567,6 +572,19 @@ static __always_inline void end_wait(struct slip_sleeper *sleeper, __u64 now)
 	sleeper->begin_ns = 0;
 }
 
+/* Counts a wait of the running thread whose end we were not told: some kernels run no program while some tasks have the CPU. */
+static __always_inline void end_unseen(const struct task_struct *task, struct slip_sleeper *sleeper)
+{
+	__u64 now = bpf_ktime_get_ns(), since = sleeper->ready_ns ? sleeper->ready_ns : sleeper->begin_ns;
+	/* Since it got the CPU. Real-time schedulers do not keep that. */
+	__u64 ran = task->se.sum_exec_runtime - task->se.prev_sum_exec_runtime;
+
+	if (ran > now - since) {
+		ran = sleeper->ready_ns ? now - since : 0;
+	}
+	end_wait(sleeper, now - ran);
+}
+
 /* The running thread, which leaves its CPU. */
 static __always_inline void begin_wait(struct task_struct *task, bool preempted)
 {
@@ -597,8 +615,7 @@ static __always_inline void begin_wait(struct task_struct *task, bool preempted)
 		sleeper->pid = ids.tgid;
 	}
 	if (sleeper->begin_ns) {
-		/* It got a CPU and we were not told: some kernels hide the switches of some tasks. It may have run since it was ready. */
-		end_wait(sleeper, sleeper->ready_ns ? sleeper->ready_ns : bpf_ktime_get_ns());
+		end_unseen(task, sleeper);
 	}
 	__s32 call = preempted ? SLIP_CALL_PREEMPTED : regs->orig_rax < 1024 ? regs->orig_rax : SLIP_CALL_NONE;
 	scratch->sample = (struct slip_sample) {
@@ -611,8 +628,7 @@ static __always_inline void begin_wait(struct task_struct *task, bool preempted)
 	};
 	bool walked = walk(scratch, target, task->thread.fsbase, 0, regs->r14, regs->r15);
 	if (!walked && scratch->cframe) {
-		copy_registers(scratch, regs);
-		walked = copy_caller(scratch, target);
+		walked = copy_caller_by(scratch, target, regs);
 	}
 	if (!walked) {
 		scratch->sample.flags |= SLIP_SAMPLE_FAILED;
@@ -658,8 +674,8 @@ int on_switch(__u64 *context)
 	if (sleeper && sleeper->begin_ns) {
 		__u64 now = bpf_ktime_get_ns();
 		/* Its stack is still that of the wait. */
-		if (is_long(sleeper, now)) {
-			sleeper->key.kernel = kernel_stack_of(next);
+		if (is_long(sleeper, now) && !sleeper->key.kernel) {
+			sleeper->key.kernel = kernel_stack_of(next, SCRATCH_OF_EVENT);
 		}
 		end_wait(sleeper, now);
 	}
@@ -669,10 +685,15 @@ int on_switch(__u64 *context)
 SEC("tp_btf/sched_wakeup")
 int on_wakeup(__u64 *context)
 {
-	struct slip_sleeper *sleeper = bpf_task_storage_get(&sleepers, (struct task_struct *) context[0], 0, 0);
+	struct task_struct *task = (struct task_struct *) context[0];
+	struct slip_sleeper *sleeper = bpf_task_storage_get(&sleepers, task, 0, 0);
 
 	if (sleeper && sleeper->begin_ns && !sleeper->ready_ns) {
 		sleeper->ready_ns = bpf_ktime_get_ns();
+		/* It has not got a CPU yet, and that it gets one we may not be told. */
+		if (is_long(sleeper, sleeper->ready_ns)) {
+			sleeper->key.kernel = kernel_stack_of(task, SCRATCH_OF_EVENT);
+		}
 	}
 	return 0;
 }
@@ -684,20 +705,23 @@ int list_sleepers(struct bpf_iter__task *context)
 	struct task_struct *task = context->task;
 	struct slip_sleeper *sleeper = task ? bpf_task_storage_get(&sleepers, task, 0, 0) : NULL;
 
-	if (!sleeper || !sleeper->begin_ns) {
+	__u64 begin = sleeper ? *(volatile __u64 *) &sleeper->begin_ns : 0;
+	if (!begin) {
 		return 0;
 	}
+	barrier();
 	struct slip_sleeper copy = *sleeper;
-	__u64 now = bpf_ktime_get_ns();
-	if (is_long(&copy, now)) {
-		copy.key.kernel = kernel_stack_of(task);
-		/* Else it may have run meanwhile. It is told when its wait ends, with the stack that it has then. */
-		barrier();
-		if (*(volatile __u64 *) &sleeper->begin_ns != copy.begin_ns) {
-			return 0;
+	if (is_long(&copy, bpf_ktime_get_ns())) {
+		if (!copy.key.kernel) {
+			copy.key.kernel = kernel_stack_of(task, SCRATCH_OF_LISTING);
 		}
 	} else if (kernel_stacks && !copy.ready_ns) {
 		/* It may come to be a long one, and what is listed now would have no stack. */
+		return 0;
+	}
+	/* Else it may have run meanwhile. It is told when its wait ends, with the stack that it has then. */
+	barrier();
+	if (*(volatile __u64 *) &sleeper->begin_ns != begin) {
 		return 0;
 	}
 	bpf_seq_write(context->meta->seq, &copy, sizeof copy);
@@ -755,8 +779,7 @@ int on_clock(struct bpf_perf_event_data *context)
 	bool walked = walk(scratch, target, BPF_CORE_READ(task, thread.fsbase), in_kernel ? 0 : context->regs.rip,
 			in_kernel ? 0 : context->regs.r14, context->regs.r15);
 	if (!walked && scratch->cframe && !in_kernel) {
-		copy_registers(scratch, &context->regs);
-		walked = copy_caller(scratch, target);
+		walked = copy_caller_by(scratch, target, &context->regs);
 	}
 	if (walked && (scratch->sample.flags & SLIP_SAMPLE_NO_STATE
 			|| copy_anchor(scratch, target, scratch->sample.thread_state))) {

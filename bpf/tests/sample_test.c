@@ -47,7 +47,7 @@ static struct slip_sleeper listed[4];
 static int listed_count;
 
 static struct slip_target target;
-static struct scratch scratch;
+static struct scratch scratch[SCRATCHES];
 static uint64_t counts[SLIP_COUNTERS];
 static uint64_t known_keys[64];
 static uint8_t yes = 1;
@@ -87,7 +87,7 @@ void *fake_lookup(const void *map, const void *key)
 		return *(const uint32_t *) key == watched_pid ? &target : NULL;
 	}
 	if (map == &scratches) {
-		return &scratch;
+		return &scratch[*(const uint32_t *) key];
 	}
 	if (map == &counters) {
 		return &counts[*(const uint32_t *) key];
@@ -155,17 +155,16 @@ long fake_stack(const struct task_struct *of, void *to, uint32_t bytes)
 {
 	kernel_walks++;
 	walked = of;
+	uint32_t copied = kernel_depth * 8 < bytes ? kernel_depth * 8 : bytes;
+	if (kernel_depth > 0) {
+		memcpy(to, kernel_words, copied);
+	}
 	void (*during)(void) = during_walk;
 	during_walk = NULL;
 	if (during) {
 		during();
 	}
-	if (kernel_depth < 0) {
-		return kernel_depth;
-	}
-	uint32_t copied = kernel_depth * 8 < bytes ? kernel_depth * 8 : bytes;
-	memcpy(to, kernel_words, copied);
-	return copied;
+	return kernel_depth < 0 ? kernel_depth : (long) copied;
 }
 
 long fake_print(const void *values, uint32_t bytes)
@@ -763,12 +762,47 @@ static void return_that_was_not_seen_is_made_up_for(void)
 	chain(3);
 	task.__state = 1;
 	fake_regs.orig_rax = 230;
+	task.se.prev_sum_exec_runtime = 5000;
+	task.se.sum_exec_runtime = 5990;
 	leave(false);
 	fake_time_ns += 100;
 	wake();
 	fake_time_ns += 1000;
 	leave(false);
-	CHECK(ended[0][0].wait.count == 1 && ended[0][0].wait.blocked_ns == 100 && ended[0][0].wait.ready_ns == 0);
+	CHECK(ended[0][0].wait.count == 1 && ended[0][0].wait.blocked_ns == 100 && ended[0][0].wait.ready_ns == 10);
+	/* Nobody told of the wake-up either. */
+	fake_time_ns += 1000;
+	leave(false);
+	CHECK(ended[0][0].wait.count == 2 && ended[0][0].wait.blocked_ns == 110 && ended[0][0].wait.ready_ns == 10);
+	/* How long it has run is not known. */
+	task.se.prev_sum_exec_runtime = 0;
+	fake_time_ns += 1000;
+	leave(false);
+	CHECK(ended[0][0].wait.count == 3 && ended[0][0].wait.blocked_ns == 1110 && ended[0][0].wait.ready_ns == 10);
+	fake_time_ns += 100;
+	wake();
+	fake_time_ns += 1000;
+	leave(false);
+	CHECK(ended[0][0].wait.count == 4 && ended[0][0].wait.blocked_ns == 1210 && ended[0][0].wait.ready_ns == 10);
+}
+
+static void stack_of_a_long_wait_is_known_when_it_is_woken(void)
+{
+	reset();
+	chain(3);
+	task.__state = 1;
+	leave(false);
+	fake_time_ns += SLIP_LONG_WAIT_NS;
+	wake();
+	/* It runs, and we are not told. */
+	kernel_words[0]++;
+	leave(false);
+	const struct slip_kernel_stack *told = (const struct slip_kernel_stack *) kernel_events.data;
+	CHECK(kernel_walks == 1 && kernel_events.count == 1 && ended[0][1].wait.count == 1);
+	CHECK(told->key && ended[0][1].key.kernel == told->key);
+	/* The next wait is another one. */
+	come_back();
+	CHECK(kernel_walks == 1 && ended[0][0].key.kernel == 0 && ended[0][0].wait.count == 1);
 }
 
 static void who_waits_now_is_listed(void)
@@ -794,6 +828,35 @@ static void wait_again(void)
 {
 	come_back();
 	leave(false);
+}
+
+static struct task_struct other_task;
+
+static void another_is_woken(void)
+{
+	kernel_words[0]++;
+	on_wakeup((__u64[]) {(__u64) &other_task});
+}
+
+static void listing_is_not_disturbed_by_what_happens_meanwhile(void)
+{
+	struct bpf_iter_meta meta = {0};
+	struct bpf_iter__task context = {.meta = &meta, .task = &task};
+	const struct slip_kernel_stack *told = (const struct slip_kernel_stack *) kernel_events.data;
+
+	reset();
+	chain(3);
+	task.__state = other_task.__state = 1;
+	other_task.mm = task.mm;
+	struct task_struct none = {0};
+	leave(false);
+	on_switch((__u64[]) {false, (__u64) &other_task, (__u64) &none});
+	fake_time_ns += SLIP_LONG_WAIT_NS;
+	during_walk = another_is_woken;
+	list_sleepers(&context);
+	/* The event that was sent last is that of the listing, although it looked at its stack first. */
+	CHECK(kernel_walks == 2 && kernel_events.count == 2 && listed_count == 1 && listed[0].key.kernel == told->key);
+	CHECK(*(const uint64_t *) (told + 1) == kernel_words[0] - 1);
 }
 
 static void sleepers_are_listed_with_where_they_are(void)
@@ -890,10 +953,12 @@ int main(void)
 	kernel_stack_that_was_lost_is_sent_again();
 	addresses_are_printed_with_their_number();
 	sleepers_are_listed_with_where_they_are();
+	listing_is_not_disturbed_by_what_happens_meanwhile();
 	waits_are_added_up();
 	wait_that_ends_in_the_next_turn_counts_there();
 	preempted_threads_are_ready();
 	return_that_was_not_seen_is_made_up_for();
+	stack_of_a_long_wait_is_known_when_it_is_woken();
 	who_waits_now_is_listed();
 	files_of_calls_are_told();
 	waits_without_a_stack_are_told_or_left_out();

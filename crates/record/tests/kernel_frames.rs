@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use slip_model::{FrameKind, Interner, Mode, StackId};
 use slip_probe::ProbeError;
-use slip_record::{KernelSampler, OutsideOptions, Sampler, Sink};
+use slip_record::{KernelSampler, OutsideOptions, Sampler, Sink, monotonic_ns};
 use slip_testkit::{Launch, skip};
 
 /// Time between two looks at a CPU.
@@ -17,7 +17,7 @@ const LOOKS: usize = 200;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Time between two looks at what the kernel has told.
-const PERIOD: Duration = Duration::from_millis(10);
+const PERIOD_NS: u64 = 10_000_000;
 
 /// Names, innermost first.
 fn names(interner: &Interner, stack: StackId) -> Vec<&str> {
@@ -39,13 +39,13 @@ fn what_runs_in_the_kernel_is_inside_of_the_function_that_called_it() {
             };
             let mut child = Launch::script(&python, "python/reads_zero.py").start().unwrap();
             child.wait_ready().unwrap();
-            let (mut sink, begin) = (Sink::new(), Instant::now());
-            let elapsed_ns = || u64::try_from(begin.elapsed().as_nanos()).unwrap();
+            let (mut sink, begin, begin_ns) = (Sink::new(), Instant::now(), monotonic_ns());
+            let elapsed_ns = || monotonic_ns() - begin_ns;
             sampler.add(child.pid(), 0, &mut sink).unwrap();
             let mut stacks: Vec<StackId> = Vec::new();
             while stacks.len() < LOOKS {
                 assert!(begin.elapsed() < PATIENCE, "{} samples", stacks.len());
-                std::thread::sleep(PERIOD);
+                assert!(sampler.rest(monotonic_ns() + PERIOD_NS, begin_ns, &mut sink));
                 sampler.sample(elapsed_ns(), &mut sink);
                 stacks.extend(sink.take_batch().samples.iter().map(|sample| sample.stack));
             }

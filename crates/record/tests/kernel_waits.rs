@@ -61,11 +61,11 @@ fn waits_in(sink: &Sink, function: &str) -> BTreeMap<WaitReason, u64> {
     times
 }
 
-/// Time of waits right in functions with this in their name that was told to be in a function of the kernel with this in its name, and all such time.
-/// To be ready is not to be there.
-fn told_in(sink: &Sink, function: &str, call: &str) -> (u64, u64) {
+/// Time of waits right in functions with this in their name: what was told to be in a function of the kernel with this in its name,
+/// what was told to be elsewhere in it, and all. To be ready is not to be there.
+fn told_in(sink: &Sink, function: &str, call: &str) -> (u64, u64, u64) {
     let interner = &sink.interner;
-    let (mut told_ns, mut all_ns) = (0, 0);
+    let (mut told_ns, mut elsewhere_ns, mut all_ns) = (0, 0, 0);
     for wait in sink.waits() {
         let frames = interner.frames_of(wait.stack).map(|id| interner.frame_at(id));
         let (inner, outer): (Vec<_>, Vec<_>) = frames.partition(|frame| frame.kind == FrameKind::Kernel);
@@ -75,10 +75,12 @@ fn told_in(sink: &Sink, function: &str, call: &str) -> (u64, u64) {
             all_ns += wait.total_ns;
             if inner.iter().any(|frame| interner.text(frame.name).contains(call)) {
                 told_ns += wait.total_ns;
+            } else if !inner.is_empty() {
+                elsewhere_ns += wait.total_ns;
             }
         }
     }
-    (told_ns, all_ns)
+    (told_ns, elsewhere_ns, all_ns)
 }
 
 /// Has a program wait, and compares what was seen with what it says itself. Before that it waits in `first` for a line.
@@ -108,12 +110,11 @@ fn check(mut child: Child, label: &str, first: &str, expected: &[(&str, WaitReas
         assert!((least..=most).contains(&blocked_ns), "at most {ready_ns} ns without a CPU; {about}");
         assert!(times[reason] * 50 > blocked_ns * 49, "{about}");
     }
-    // They are long enough to tell where in the kernel they were.
-    for (function, call, least_percent) in [("sleep", "nanosleep", 98), (first, "pipe_read", 50)] {
-        let (told_ns, all_ns) = told_in(&sink, function, call);
-        let is_told = told_ns > 0 && told_ns * 100 >= all_ns * least_percent;
-        assert!(is_told, "{label}: {function} {told_ns} of {all_ns} ns in {call}");
-    }
+    // They are long enough to tell where in the kernel they were. Of those whose end some kernels do not tell that is not known.
+    let (told_ns, elsewhere_ns, all_ns) = told_in(&sink, "sleep", "nanosleep");
+    assert!(told_ns * 2 >= all_ns && elsewhere_ns == 0, "{label}: {told_ns}, {elsewhere_ns} of {all_ns} ns");
+    let (_, elsewhere_ns, all_ns) = told_in(&sink, first, "pipe_read");
+    assert!(elsewhere_ns * 2 <= all_ns, "{label}: {first} {elsewhere_ns} of {all_ns} ns");
     // This wait was under way when the recording began.
     assert!(waits_in(&sink, first).contains_key(&WaitReason::Pipe), "{label}: {first}");
 }
