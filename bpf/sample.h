@@ -134,7 +134,8 @@ struct slip_sleeper {
 	struct slip_wait_key key;
 	/* Of the thread's process. */
 	__u32 pid;
-	__u32 reserved;
+	/* One more than the turn in whose map the key is known to be; 0 if it is not. */
+	__u32 turn;
 	/* CLOCK_MONOTONIC; 0 while it has a CPU. */
 	__u64 begin_ns;
 	/* 0 while it is not ready. */

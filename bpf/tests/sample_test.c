@@ -308,6 +308,42 @@ static void chain_is_copied(void)
 	}
 }
 
+static void frames_are_followed_wherever_they_lie(void)
+{
+	/* Above each other, across the end of a page, alone between two others, above its callee, and at the begin of a page. */
+	static const uint64_t where[] = {3 * PAGE + 104, 3 * PAGE - 40, 3 * PAGE - 120, 9 * PAGE + 16, 2 * PAGE + 1000, 2 * PAGE + 88,
+			2 * PAGE + 512, 2 * PAGE, PAGE + 4088, PAGE + 8};
+	enum { COUNT = sizeof where / sizeof *where };
+
+	reset();
+	target.ranges[1].addr = MEMORY_START + 16;
+	for (int i = 0; i < COUNT; i++) {
+		put(MEMORY_START + where[i] + KEY, 1000 + i);
+		put(MEMORY_START + where[i] + PREVIOUS, i + 1 < COUNT ? MEMORY_START + where[i + 1] : 0);
+	}
+	put(MEMORY_START, MEMORY_START + where[0]);
+	const struct slip_sample *sample = look();
+	const uint64_t key = sample->stack, *addrs = (const uint64_t *) (stacks.data + sizeof(struct slip_stack));
+	CHECK(sample->depth == COUNT && sample->flags == 0 && stacks.count == 1);
+	for (int i = 0; i < COUNT; i++) {
+		const uint8_t *record = (const uint8_t *) (addrs + SLIP_MAX_FRAMES) + i * SLIP_FRAME_STRIDE;
+		CHECK(addrs[i] == MEMORY_START + where[i] && *(const uint64_t *) (record + KEY) == 1000u + i);
+	}
+	/* Each counts. */
+	for (int i = 0; i < COUNT; i++) {
+		put(MEMORY_START + where[i] + INSTRUCTION, 5);
+		CHECK(look()->stack != key);
+		put(MEMORY_START + where[i] + INSTRUCTION, 0);
+		CHECK(look()->stack == key);
+	}
+	/* One that ends in a page that is not there. */
+	absent[3] = true;
+	put(MEMORY_START, MEMORY_START + where[1]);
+	CHECK(look()->flags & SLIP_SAMPLE_FAILED);
+	put(MEMORY_START, MEMORY_START + where[2]);
+	CHECK(look()->depth == COUNT - 2);
+}
+
 static void known_stack_is_sent_once(void)
 {
 	reset();
@@ -963,6 +999,7 @@ int main(void)
 	files_of_calls_are_told();
 	waits_without_a_stack_are_told_or_left_out();
 	chain_is_copied();
+	frames_are_followed_wherever_they_lie();
 	known_stack_is_sent_once();
 	no_frame_is_no_stack();
 	deep_stack_is_cut();
