@@ -154,6 +154,12 @@ def waits(options):
     return int(more[2] > WAIT_BAR)
 
 
+def waits_so_far(path):
+    """What the waits in a recording that goes on were for; nothing if there is none yet."""
+    report = subprocess.run([SLIP, "report", path, "--format", "json"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
+    return json.loads(report.stdout)["waits"]["by_reason"] if report.returncode == 0 else []
+
+
 def truth(options):
     """Waits against what the program measures itself."""
     with tempfile.TemporaryDirectory() as folder, Program("waits.py", options.times) as target:
@@ -161,10 +167,11 @@ def truth(options):
         recorder = subprocess.Popen(
             [SLIP, "record", "--pid", str(target.process.pid), "--sampler", "kernel", "--mode", "offcpu", "-q", "-o", path]
         )
-        while not os.path.exists(path):
+        # The program waits for a line: when that is in the file, what it waits for next will be.
+        while not os.path.exists(path) or not waits_so_far(path):
             if recorder.poll() is not None:
                 sys.exit("error: the recorder has ended")
-            time.sleep(0.01)
+            time.sleep(0.1)
         print("go", file=target.process.stdin, flush=True)
         true = json.loads(target.line())
         recorder.send_signal(signal.SIGINT)
