@@ -49,6 +49,8 @@ struct task_struct {
 	struct sched_entity se;
 	/* What the task is about to do when it leaves its CPU: 0 for going on. */
 	unsigned int __state;
+	/* Whether it runs. */
+	int on_cpu;
 	struct mm_struct *mm;
 	struct files_struct *files;
 } RELOCATED;

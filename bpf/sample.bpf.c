@@ -752,7 +752,8 @@ int on_wakeup(__u64 *context)
 	struct task_struct *task = (struct task_struct *) context[0];
 	struct slip_sleeper *sleeper = bpf_task_storage_get(&sleepers, task, 0, 0);
 
-	if (sleeper && sleeper->begin_ns && !sleeper->ready_ns) {
+	/* One that runs has ended its wait, and we were not told. */
+	if (sleeper && sleeper->begin_ns && !sleeper->ready_ns && !task->on_cpu) {
 		sleeper->ready_ns = bpf_ktime_get_ns();
 		/* It has not got a CPU yet, and that it gets one we may not be told. */
 		if (is_long(sleeper, sleeper->ready_ns)) {
@@ -783,9 +784,9 @@ int list_sleepers(struct bpf_iter__task *context)
 		/* It may come to be a long one, and what is listed now would have no stack. */
 		return 0;
 	}
-	/* Else it may have run meanwhile. It is told when its wait ends, with the stack that it has then. */
+	/* Else it may have run meanwhile, or runs and we were not told. It is told when its wait ends, with the stack that it has then. */
 	barrier();
-	if (*(volatile __u64 *) &sleeper->begin_ns != begin) {
+	if (*(volatile __u64 *) &sleeper->begin_ns != begin || task->on_cpu) {
 		return 0;
 	}
 	bpf_seq_write(context->meta->seq, &copy, sizeof copy);

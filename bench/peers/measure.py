@@ -234,6 +234,8 @@ def measure(options, rate, name):
 def main():
     # As an exception: what was started is stopped on the way out.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    # Tools are told to end with it, and what is started in the background of a script inherits that it is ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     parser = argparse.ArgumentParser()
     parser.add_argument("--py-spy", required=True)
     parser.add_argument("--root", required=True)

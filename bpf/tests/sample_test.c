@@ -836,9 +836,15 @@ static void stack_of_a_long_wait_is_known_when_it_is_woken(void)
 	const struct slip_kernel_stack *told = (const struct slip_kernel_stack *) kernel_events.data;
 	CHECK(kernel_walks == 1 && kernel_events.count == 1 && ended[0][1].wait.count == 1);
 	CHECK(told->key && ended[0][1].key.kernel == told->key);
-	/* The next wait is another one. */
+	/* So it does again, and is woken before it has gone to sleep. */
+	fake_time_ns += SLIP_LONG_WAIT_NS;
+	task.on_cpu = 1;
+	wake();
+	CHECK(kernel_walks == 1 && stored[0].sleeper.ready_ns == 0);
+	task.on_cpu = 0;
+	leave(false);
 	come_back();
-	CHECK(kernel_walks == 1 && ended[0][0].key.kernel == 0 && ended[0][0].wait.count == 1);
+	CHECK(kernel_walks == 1 && ended[0][0].key.kernel == 0 && ended[0][0].wait.count == 2);
 }
 
 static void who_waits_now_is_listed(void)
@@ -855,6 +861,11 @@ static void who_waits_now_is_listed(void)
 	leave(false);
 	list_sleepers(&context);
 	CHECK(listed_count == 1 && listed[0].begin_ns == 12345 && listed[0].ready_ns == 0 && listed[0].key.tid == 11);
+	/* It runs, and we were not told. */
+	task.on_cpu = 1;
+	list_sleepers(&context);
+	CHECK(listed_count == 1);
+	task.on_cpu = 0;
 	come_back();
 	list_sleepers(&context);
 	CHECK(listed_count == 1);
