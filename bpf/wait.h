@@ -1,0 +1,165 @@
+#ifndef SLIP_WAIT_H
+#define SLIP_WAIT_H
+
+/* Waits: what they are for, where in the kernel, and how they add up. */
+
+#include "maps.h"
+#include "walk.h"
+
+/* Whether the system call's first argument is a file. */
+static __always_inline bool takes_file(__s32 call)
+{
+	switch (call) {
+		case 0: case 1: /* read, write */
+		case 3: /* close */
+		case 16: /* ioctl */
+		case 17: case 18: case 19: case 20: /* pread64, pwrite64, readv, writev */
+		case 40: /* sendfile */
+		case 42: case 43: case 44: case 45: case 46: case 47: /* connect, accept, sendto, recvfrom, sendmsg, recvmsg */
+		case 74: case 75: case 77: /* fsync, fdatasync, ftruncate */
+		case 217: /* getdents64 */
+		case 275: case 277: case 285: /* splice, sync_file_range, fallocate */
+		case 288: case 295: case 296: case 299: case 307: /* accept4, preadv, pwritev, recvmmsg, sendmmsg */
+			return true;
+		default:
+			return false;
+	}
+}
+
+static __always_inline __u32 type_of_file(struct task_struct *task, __u32 number)
+{
+	const struct fdtable *table = task->files ? task->files->fdt : NULL;
+	struct file *file = NULL;
+
+	if (!table || number >= table->max_fds || bpf_probe_read_kernel(&file, sizeof file, table->fd + number) || !file) {
+		return 0;
+	}
+	return BPF_CORE_READ(file, f_inode, i_mode) & 0170000;
+}
+
+/* Type of the file that a system call is about, as far as it is about one. */
+static __always_inline __u32 file_of_call(struct task_struct *task, __s32 call, const struct pt_regs *regs)
+{
+	__u32 number = 0;
+
+	if (takes_file(call)) {
+		return type_of_file(task, regs->rdi);
+	}
+	if (call == 7 || call == 271) { /* poll, ppoll */
+		/* It begins with the number of the file. */
+		if (regs->rsi == 1 && bpf_probe_read_user(&number, sizeof number, (const void *) regs->rdi) == 0) {
+			return type_of_file(task, number);
+		}
+		return regs->rsi ? 0 : SLIP_FILE_NONE;
+	}
+	if (call == 23 || call == 270) { /* select, pselect6 */
+		return regs->rdi ? 0 : SLIP_FILE_NONE;
+	}
+	return 0;
+}
+
+static __always_inline __u32 turn_now(void)
+{
+	__u32 at = 0;
+	const __u32 *now = bpf_map_lookup_elem(&turn, &at);
+	return now ? *now : 0;
+}
+
+static __always_inline struct slip_wait *wait_of(const struct slip_wait_key *key, __u32 now)
+{
+	return now & 1 ? bpf_map_lookup_elem(&waits_1, key) : bpf_map_lookup_elem(&waits_0, key);
+}
+
+static __always_inline void add_wait(const struct slip_wait_key *key, const struct slip_wait *wait, __u32 now)
+{
+	long failed = now & 1 ? bpf_map_update_elem(&waits_1, key, wait, BPF_ANY) : bpf_map_update_elem(&waits_0, key, wait, BPF_ANY);
+	if (failed) {
+		count(SLIP_COUNT_WAITS_LOST);
+	}
+}
+
+static __always_inline bool is_same_key(const struct slip_wait_key *one, const struct slip_wait_key *other)
+{
+	return one->stack == other->stack && one->request == other->request && one->id == other->id && one->tid == other->tid
+			&& one->call == other->call && one->file == other->file && one->kernel == other->kernel;
+}
+
+/* Whether the thread has been blocked for so long that it is asked where. To walk each stack, or the innermost frames of each, costs
+ * more than all else that is done for a wait; so it is known when the wait ends, or at a listing, not when it begins. */
+static __always_inline bool is_long(const struct slip_sleeper *sleeper, __u64 now)
+{
+	__u64 ready = sleeper->ready_ns ? sleeper->ready_ns : now;
+	return kernel_stacks && ready >= sleeper->begin_ns + SLIP_LONG_WAIT_NS;
+}
+
+/* The key of the stack at which a task rests in the kernel, which is sent if nobody knows it yet; 0 if it cannot be had. */
+static __always_inline __u64 kernel_stack_of(struct task_struct *task, enum scratch_use use)
+{
+	__u32 at = use;
+	struct scratch *scratch = bpf_map_lookup_elem(&scratches, &at);
+	__u64 key = 0;
+	__u8 yes = 1;
+
+	if (!scratch) {
+		return 0;
+	}
+	long bytes = bpf_get_task_stack(task, scratch->kernel_addrs, sizeof scratch->kernel_addrs, 0);
+	if (bytes <= 0) {
+		return 0;
+	}
+	for (__u32 i = 0; i < SLIP_MAX_KERNEL_FRAMES; i++) {
+		if (8 * i >= bytes) {
+			break;
+		}
+		key = mix(key, scratch->kernel_addrs[i]);
+	}
+	/* Keys of the target's stacks are odd. */
+	key = (key | 1) - 1;
+	if (!key || bpf_map_lookup_elem(&known, &key)) {
+		return key;
+	}
+	barrier_var(bytes);
+	if (bytes < 0 || bytes > SLIP_KERNEL_BYTES) {
+		return 0;
+	}
+	scratch->kernel = (struct slip_kernel_stack) {.kind = SLIP_EVENT_KERNEL_STACK, .bytes = bytes, .key = key};
+	if (bpf_ringbuf_output(&events, &scratch->kernel, sizeof scratch->kernel + bytes, BPF_RB_NO_WAKEUP)) {
+		count(SLIP_COUNT_LOST);
+	} else if (bpf_map_update_elem(&known, &key, &yes, BPF_ANY)) {
+		count(SLIP_COUNT_FORGOTTEN);
+	}
+	return key;
+}
+
+/* Counts a wait that has ended now. */
+static __always_inline void end_wait(struct slip_sleeper *sleeper, __u64 now)
+{
+	__u64 ready = sleeper->ready_ns ? sleeper->ready_ns : now;
+	struct slip_wait anew = {.count = 1, .blocked_ns = ready - sleeper->begin_ns, .ready_ns = now - ready};
+	__u32 turn = turn_now();
+	struct slip_wait *wait = wait_of(&sleeper->key, turn);
+	if (wait) {
+		/* The thread is part of the key, so nobody else adds to it. */
+		wait->count += anew.count;
+		wait->blocked_ns += anew.blocked_ns;
+		wait->ready_ns += anew.ready_ns;
+	} else {
+		add_wait(&sleeper->key, &anew, turn);
+	}
+	sleeper->begin_ns = 0;
+}
+
+/* Counts a wait of the running thread whose end we were not told: some kernels run no program while some tasks have the CPU. */
+static __always_inline void end_unseen(const struct task_struct *task, struct slip_sleeper *sleeper)
+{
+	__u64 now = bpf_ktime_get_ns(), since = sleeper->ready_ns ? sleeper->ready_ns : sleeper->begin_ns;
+	/* Since it got the CPU. Real-time schedulers do not keep that. */
+	__u64 ran = task->se.sum_exec_runtime - task->se.prev_sum_exec_runtime;
+
+	if (ran > now - since) {
+		ran = sleeper->ready_ns ? now - since : 0;
+	}
+	end_wait(sleeper, now - ran);
+}
+
+#endif
