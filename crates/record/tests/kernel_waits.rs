@@ -112,7 +112,9 @@ fn check(mut child: Child, label: &str, first: &str, expected: &[(&str, WaitReas
     }
     // They are long enough to tell where in the kernel they were. Of those whose end some kernels do not tell that is not known.
     let (told_ns, elsewhere_ns, all_ns) = told_in(&sink, "sleep", "nanosleep");
-    assert!(told_ns * 2 >= all_ns && elsewhere_ns == 0, "{label}: {told_ns}, {elsewhere_ns} of {all_ns} ns");
+    // It also waits for the interpreter's lock, for a moment.
+    let is_told = told_ns * 2 >= all_ns && elsewhere_ns * 50 <= all_ns;
+    assert!(is_told, "{label}: sleep {told_ns} and {elsewhere_ns} elsewhere of {all_ns} ns");
     let (_, elsewhere_ns, all_ns) = told_in(&sink, first, "pipe_read");
     assert!(elsewhere_ns * 2 <= all_ns, "{label}: {first} {elsewhere_ns} of {all_ns} ns");
     // This wait was under way when the recording began.
