@@ -37,6 +37,6 @@ mod threads;
 mod version;
 
 pub use detect::{AttachError, detect};
-pub use lines::{LineSpan, line_spans};
+pub use lines::{LineSpan, Location, line_spans, location_at};
 pub use process::Interpreter;
 pub use version::{SUPPORTED, Version};
