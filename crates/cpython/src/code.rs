@@ -62,9 +62,29 @@ const MAX_CODES: usize = 256 * 1_024;
 /// Bytes of names and tables that a witness holds where there is no version number.
 const WITNESS_BYTES: usize = 160;
 
+/// A code object as it was read once: another one that is put in its place has another number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CodeId(pub u32);
+
+/// What a code object says about its source.
+#[derive(Clone, Debug)]
+pub struct CodeText {
+    /// Which one it is.
+    pub id: CodeId,
+    /// `co_qualname`
+    pub name: StringId,
+    /// `co_filename`
+    pub file: StringId,
+    /// `co_firstlineno`
+    pub first_line: i32,
+    /// `co_linetable`, see [`location_at`](crate::location_at); empty if it is longer than 1 MiB.
+    pub table: Vec<u8>,
+}
+
 /// What is known about one code object.
 #[derive(Debug)]
-struct Code {
+pub(crate) struct Code {
+    id: CodeId,
     name: StringId,
     file: StringId,
     first_line: u32,
@@ -86,9 +106,9 @@ struct Witness {
 
 /// What an instruction of a frame turned out to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// This function at this line.
-    At(FrameId),
+pub(crate) enum Place<T> {
+    /// Here.
+    At(T),
     /// The frame is not complete: the function has not begun.
     Before,
     /// The instruction is not one of this code object: what was read does not belong together.
@@ -97,6 +117,19 @@ pub(crate) enum Place {
     NoCode,
     /// The code object could not be read.
     Unreadable,
+}
+
+impl<T> Place<T> {
+    /// The same, with what `place` makes of it.
+    pub(crate) fn and_then<U>(self, place: impl FnOnce(T) -> Place<U>) -> Place<U> {
+        match self {
+            Place::At(found) => place(found),
+            Place::Before => Place::Before,
+            Place::Outside => Place::Outside,
+            Place::NoCode => Place::NoCode,
+            Place::Unreadable => Place::Unreadable,
+        }
+    }
 }
 
 /// What was found at the address of a code object.
@@ -124,6 +157,10 @@ pub(crate) struct CodeCache {
     replaced: Vec<(RemoteAddr, Instant)>,
     /// `PyCode_Type`, once it is known.
     code_type: Option<RemoteAddr>,
+    /// How many code objects have been read.
+    read: u32,
+    /// The texts of those that were read since they were taken last, if somebody wants them.
+    texts: Option<Vec<CodeText>>,
     ranges: Vec<Range>,
     bytes: Vec<u8>,
 }
@@ -134,10 +171,18 @@ impl CodeCache {
         self.epoch = epoch;
         self.now_ns = now_ns;
         self.table_bytes_left = MAX_TABLE_BYTES_PER_SAMPLE;
+        if self.entries.len() > MAX_CODES || self.spans > MAX_SPANS {
+            self.forget_all();
+        }
         // What could not be read, or was nothing, may have become something.
         for addr in std::mem::take(&mut self.gaps) {
             self.forget(addr);
         }
+    }
+
+    /// What entries must have been confirmed under to hold.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch
     }
 
     /// Whether an entry was refuted lately.
@@ -158,11 +203,6 @@ impl CodeCache {
         interner: &mut Interner,
         addrs: impl Iterator<Item = RemoteAddr>,
     ) -> Result<(), ReadError> {
-        if self.entries.len() > MAX_CODES || self.spans > MAX_SPANS {
-            self.entries.clear();
-            self.gaps.clear();
-            self.spans = 0;
-        }
         let mut doubtful = Vec::new();
         for addr in addrs {
             match self.entries.get_mut(&addr) {
@@ -325,9 +365,18 @@ impl CodeCache {
         }
         let first_line = u32_at(&head, code.firstlineno);
         let spans = line_spans(table_bytes, first_line.cast_signed());
+        self.read = self.read.wrapping_add(1);
+        let id = CodeId(self.read);
+        let name = interner.string(&name_text.decode(name_bytes));
+        let file = interner.string(&file_text.decode(file_bytes));
+        if let Some(texts) = &mut self.texts {
+            let (first_line, table) = (first_line.cast_signed(), table_bytes.to_vec());
+            texts.push(CodeText { id, name, file, first_line, table });
+        }
         Ok(Some(Code {
-            name: interner.string(&name_text.decode(name_bytes)),
-            file: interner.string(&file_text.decode(file_bytes)),
+            id,
+            name,
+            file,
             first_line,
             first_traceable: u64::from(u32_at(&head, code.firsttraceable)) * 2,
             // The length is in code units; one that does not fit makes all instructions fall outside.
@@ -338,15 +387,14 @@ impl CodeCache {
         }))
     }
 
-    /// What the instruction at `instr_ptr` of the code object at `addr` is. The entry must have been prepared.
-    pub(crate) fn place(
+    /// The code object at `addr` and how many bytes into its instructions `instr_ptr` is. The entry must have been prepared.
+    fn locate(
         &mut self,
         offsets: &Offsets,
-        interner: &mut Interner,
         addr: RemoteAddr,
         instr_ptr: RemoteAddr,
         may_be_incomplete: bool,
-    ) -> Place {
+    ) -> Place<(&mut Code, u64)> {
         let code = match self.entries.get_mut(&addr) {
             Some(Entry::Code(code)) => code,
             Some(Entry::NoCode) => return Place::NoCode,
@@ -367,14 +415,56 @@ impl CodeCache {
         if may_be_incomplete && offset < code.first_traceable {
             return Place::Before;
         }
-        let after = code.spans.partition_point(|(span, _)| u64::from(span.start) <= offset);
-        let Some((span, frame)) = after.checked_sub(1).and_then(|at| code.spans.get_mut(at)) else {
-            return Place::Outside;
-        };
-        let (name, file, first_line) = (code.name, code.file, code.first_line);
-        Place::At(*frame.get_or_insert_with(|| {
-            interner.frame(Frame { kind: FrameKind::Python, name, file, first_line, line: span.line })
-        }))
+        Place::At((code, offset))
+    }
+
+    /// The function and the line of the instruction at `instr_ptr`, as for [`CodeCache::point`].
+    pub(crate) fn frame(
+        &mut self,
+        offsets: &Offsets,
+        interner: &mut Interner,
+        addr: RemoteAddr,
+        instr_ptr: RemoteAddr,
+        may_be_incomplete: bool,
+    ) -> Place<FrameId> {
+        self.locate(offsets, addr, instr_ptr, may_be_incomplete).and_then(|(code, offset)| {
+            let after = code.spans.partition_point(|(span, _)| u64::from(span.start) <= offset);
+            let Some((span, frame)) = after.checked_sub(1).and_then(|at| code.spans.get_mut(at)) else {
+                return Place::Outside;
+            };
+            let (name, file, first_line) = (code.name, code.file, code.first_line);
+            Place::At(*frame.get_or_insert_with(|| {
+                interner.frame(Frame { kind: FrameKind::Python, name, file, first_line, line: span.line })
+            }))
+        })
+    }
+
+    /// The code object at `addr`, and how many bytes into its instructions `instr_ptr` is. The entry must have been prepared.
+    pub(crate) fn point(
+        &mut self,
+        offsets: &Offsets,
+        addr: RemoteAddr,
+        instr_ptr: RemoteAddr,
+        may_be_incomplete: bool,
+    ) -> Place<(CodeId, u32)> {
+        self.locate(offsets, addr, instr_ptr, may_be_incomplete).and_then(|(code, offset)| {
+            u32::try_from(offset).map_or(Place::Outside, |offset| Place::At((code.id, offset)))
+        })
+    }
+
+    /// The texts of the code objects that were read since the last call. Those read before the first call are read anew.
+    pub(crate) fn take_texts(&mut self) -> Vec<CodeText> {
+        if self.texts.is_none() {
+            self.forget_all();
+        }
+        self.texts.replace(Vec::new()).unwrap_or_default()
+    }
+
+    /// Forgets all entries: each code object is read anew, and has another number.
+    pub(crate) fn forget_all(&mut self) {
+        self.entries.clear();
+        self.gaps.clear();
+        self.spans = 0;
     }
 
     /// Forgets one entry.

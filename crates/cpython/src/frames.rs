@@ -28,44 +28,62 @@ pub(crate) fn layout(offsets: &FrameOffsets) -> FrameLayout {
 
 /// A frame that may be shown.
 #[derive(Clone, Copy, Debug, Default)]
-struct RawFrame {
+pub(crate) struct RawFrame {
     /// Null for one that stands for the interpreter itself.
-    code: RemoteAddr,
-    instr_ptr: RemoteAddr,
+    pub(crate) code: RemoteAddr,
+    pub(crate) instr_ptr: RemoteAddr,
     /// Frames of generators are complete from the begin.
-    may_be_incomplete: bool,
+    pub(crate) may_be_incomplete: bool,
 }
 
-/// Interprets frames; keeps its buffers.
-#[derive(Debug, Default)]
-pub(crate) struct Resolver {
+/// What is shown of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shown<T> {
+    /// This.
+    Here(T),
+    /// Nothing: it stands for a call from C into the interpreter.
+    Shim,
+    /// Nothing that the program would recognise.
+    Hidden,
+    /// That it could not be read.
+    Unreadable,
+}
+
+/// Interprets frames; keeps its buffers. `T` is what is shown of a frame.
+#[derive(Debug)]
+pub(crate) struct Resolver<T> {
     raw: Vec<RawFrame>,
-    /// What is shown of each, if anything.
-    frames: Vec<Option<FrameId>>,
+    /// What is shown of each, the innermost first.
+    pub(crate) shown: Vec<Shown<T>>,
     outside: Vec<RemoteAddr>,
 }
 
-impl Resolver {
-    /// The stack of `chain`; `None` if its frames turn out not to belong together.
+impl<T> Default for Resolver<T> {
+    fn default() -> Self {
+        Self { raw: Vec::new(), shown: Vec::new(), outside: Vec::new() }
+    }
+}
+
+impl<T> Resolver<T> {
+    /// Interprets all frames of `chain` but the `known` outermost; false if they turn out not to belong together.
     ///
-    /// `known` has the stacks that end with callers which need not be interpreted, the outermost first. Those of the other
-    /// frames are added.
-    pub(crate) fn stack<M: Memory + ?Sized>(
+    /// `place` says what is shown of a frame whose code object has been prepared.
+    pub(crate) fn resolve<M: Memory + ?Sized>(
         &mut self,
         memory: &M,
         offsets: &Offsets,
         codes: &mut CodeCache,
         interner: &mut Interner,
-        chain: &Chain,
-        known: &mut Vec<StackId>,
-    ) -> Result<Option<StackId>, ReadError> {
+        (chain, known): (&Chain, usize),
+        mut place: impl FnMut(&mut CodeCache, &mut Interner, &RawFrame) -> Place<T>,
+    ) -> Result<bool, ReadError> {
         let frame = &offsets.frame;
         self.raw.clear();
         let all = chain.bytes.chunks_exact(frame.len.max(1));
-        let new = all.len().saturating_sub(known.len());
+        let new = all.len().saturating_sub(known);
         for bytes in all.take(new) {
             if !frame.may_be_frame(bytes) {
-                return Ok(None);
+                return Ok(false);
             }
             // Such a frame stands for a call from C into the interpreter: it runs no code of the program.
             if frame.is_shim(bytes) {
@@ -76,7 +94,7 @@ impl Resolver {
             // From 3.14 on a function that returns takes its code out of the frame: what was copied is what is left of
             // a call that is over, and the next one has been put in its place since.
             if code.is_null() {
-                return Ok(None);
+                return Ok(false);
             }
             self.raw.push(RawFrame {
                 code,
@@ -85,8 +103,8 @@ impl Resolver {
             });
         }
         self.prepare(memory, offsets, codes, interner)?;
-        if self.resolve(offsets, codes, interner) {
-            return Ok(Some(self.push(interner, known)));
+        if self.place_all(codes, interner, &mut place) {
+            return Ok(true);
         }
         // An entry may be confirmed and yet outdated, see `code.rs`. Read these code objects anew, once.
         for addr in self.outside.drain(..) {
@@ -94,7 +112,7 @@ impl Resolver {
             codes.forget(addr);
         }
         self.prepare(memory, offsets, codes, interner)?;
-        Ok(self.resolve(offsets, codes, interner).then(|| self.push(interner, known)))
+        Ok(self.place_all(codes, interner, &mut place))
     }
 
     fn prepare<M: Memory + ?Sized>(
@@ -108,40 +126,65 @@ impl Resolver {
         codes.prepare(memory, offsets, interner, shown.map(|raw| raw.code))
     }
 
-    /// Puts the frames above the callers whose stacks are `known`.
-    fn push(&self, interner: &mut Interner, known: &mut Vec<StackId>) -> StackId {
-        let mut stack = known.last().copied().unwrap_or_default();
-        for frame in self.frames.iter().rev() {
-            stack = frame.map_or(stack, |frame| interner.push(stack, frame));
-            known.push(stack);
-        }
-        stack
-    }
-
     /// False if an instruction is not one of its function.
-    fn resolve(&mut self, offsets: &Offsets, codes: &mut CodeCache, interner: &mut Interner) -> bool {
-        self.frames.clear();
+    fn place_all(
+        &mut self,
+        codes: &mut CodeCache,
+        interner: &mut Interner,
+        place: &mut impl FnMut(&mut CodeCache, &mut Interner, &RawFrame) -> Place<T>,
+    ) -> bool {
+        self.shown.clear();
         self.outside.clear();
         for raw in &self.raw {
             if raw.code.is_null() {
-                self.frames.push(None);
+                self.shown.push(Shown::Shim);
                 continue;
             }
-            match codes.place(offsets, interner, raw.code, raw.instr_ptr, raw.may_be_incomplete) {
-                Place::At(frame) => self.frames.push(Some(frame)),
+            match place(codes, interner, raw) {
+                Place::At(found) => self.shown.push(Shown::Here(found)),
                 // None of these is code that the program would recognise.
-                Place::Before | Place::NoCode => self.frames.push(None),
-                Place::Unreadable => {
-                    let name = interner.string(UNREADABLE);
-                    self.frames.push(Some(interner.frame(Frame {
-                        kind: FrameKind::Marker,
-                        name,
-                        ..Frame::default()
-                    })));
-                }
+                Place::Before | Place::NoCode => self.shown.push(Shown::Hidden),
+                Place::Unreadable => self.shown.push(Shown::Unreadable),
                 Place::Outside => self.outside.push(raw.code),
             }
         }
         self.outside.is_empty()
+    }
+}
+
+impl Resolver<FrameId> {
+    /// The stack of `chain`; `None` if its frames turn out not to belong together.
+    ///
+    /// `known` has the stacks that end with callers which need not be interpreted, the outermost first. Those of the other
+    /// frames are added.
+    pub(crate) fn stack<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        offsets: &Offsets,
+        codes: &mut CodeCache,
+        interner: &mut Interner,
+        chain: &Chain,
+        known: &mut Vec<StackId>,
+    ) -> Result<Option<StackId>, ReadError> {
+        let place = |codes: &mut CodeCache, interner: &mut Interner, raw: &RawFrame| {
+            codes.frame(offsets, interner, raw.code, raw.instr_ptr, raw.may_be_incomplete)
+        };
+        if !self.resolve(memory, offsets, codes, interner, (chain, known.len()), place)? {
+            return Ok(None);
+        }
+        let mut stack = known.last().copied().unwrap_or_default();
+        for shown in self.shown.iter().rev() {
+            stack = match shown {
+                Shown::Here(frame) => interner.push(stack, *frame),
+                Shown::Shim | Shown::Hidden => stack,
+                Shown::Unreadable => {
+                    let name = interner.string(UNREADABLE);
+                    let frame = interner.frame(Frame { kind: FrameKind::Marker, name, ..Frame::default() });
+                    interner.push(stack, frame)
+                }
+            };
+            known.push(stack);
+        }
+        Ok(Some(stack))
     }
 }

@@ -29,6 +29,7 @@ mod frames;
 mod hostile;
 mod leading;
 mod lines;
+mod look;
 mod names;
 mod offsets;
 mod process;
@@ -36,7 +37,9 @@ mod strings;
 mod threads;
 mod version;
 
+pub use code::{CodeId, CodeText};
 pub use detect::{AttachError, detect};
 pub use lines::{LineSpan, Location, line_spans, location_at};
+pub use look::{InterpreterLook, Keep, Look, LookRequest, Point, ThreadLook, Which};
 pub use process::Interpreter;
 pub use version::{SUPPORTED, Version};

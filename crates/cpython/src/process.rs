@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Instant;
 
-use slip_model::{Gil, Interner, Outcome, StackId, StackReading};
+use slip_model::{FrameId, Gil, Interner, Outcome, StackId, StackReading};
 use slip_remote::{Chain, Memory, Range, ReadError, RemoteAddr, Symbols};
 
 use crate::bytes::{addr_at, u64_at};
@@ -12,6 +12,7 @@ use crate::detect::find;
 use crate::dicts::read_addr;
 use crate::frames::Resolver;
 use crate::leading::Leading;
+use crate::look::Point;
 use crate::names::{NameBook, Place};
 use crate::offsets::{GilPlace, Offsets};
 use crate::threads::{self, LastStack, Thread};
@@ -36,7 +37,11 @@ pub struct Interpreter {
     runtime: RemoteAddr,
     pub(crate) states: Vec<State>,
     pub(crate) codes: CodeCache,
-    resolver: Resolver,
+    resolver: Resolver<FrameId>,
+    /// The same for those who look at single frames.
+    pub(crate) points: Resolver<Point>,
+    /// `_Py_NoneStruct`; null if it is not found.
+    pub(crate) none: RemoteAddr,
     pub(crate) chain: Chain,
     started: Instant,
     samples: u64,
@@ -62,6 +67,10 @@ pub(crate) struct State {
     names: NameBook,
 }
 
+/// Takes the chain that was just read for a thread, of which it is told the number, and how reading went.
+pub(crate) type Emit<'a> =
+    dyn FnMut(&mut Interpreter, &mut State, usize, Outcome) -> Result<(), ReadError> + 'a;
+
 /// What belongs to one sample.
 pub(crate) struct Round<'a, M: ?Sized> {
     memory: &'a M,
@@ -75,9 +84,13 @@ pub(crate) struct Round<'a, M: ?Sized> {
 /// What is read of a `PyInterpreterState` with each sample.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Fields {
-    id: u64,
+    pub(crate) id: u64,
     next: RemoteAddr,
     pub(crate) threads_head: RemoteAddr,
+    /// Null where the interpreter does not say.
+    pub(crate) threads_main: RemoteAddr,
+    /// The frame whose code collects garbage right now, if any.
+    pub(crate) gc_frame: RemoteAddr,
     code_object_generation: u64,
 }
 
@@ -91,6 +104,8 @@ impl Fields {
             id: at(interpreter.id),
             next: RemoteAddr(at(interpreter.next)),
             threads_head: RemoteAddr(at(interpreter.threads_head)),
+            threads_main: RemoteAddr(interpreter.threads_main.map_or(0, at)),
+            gc_frame: RemoteAddr(interpreter.gc_frame.map_or(0, at)),
             code_object_generation: interpreter.code_object_generation.map_or(0, at),
         }
     }
@@ -114,6 +129,8 @@ impl Interpreter {
             states: Vec::new(),
             codes: CodeCache::default(),
             resolver: Resolver::default(),
+            points: Resolver::default(),
+            none: target.symbol("_Py_NoneStruct").unwrap_or_default(),
             chain: Chain::default(),
             started: Instant::now(),
             samples: 0,
@@ -155,15 +172,18 @@ impl Interpreter {
     ) -> Result<(), ReadError> {
         out.clear();
         self.count_sample();
-        let mut first = self.read_with_first_thread(memory);
+        let mut first = self.read_with_thread(memory, 0);
         if first.is_none() {
             self.refresh(memory)?;
         }
         self.begin_epoch();
         let mut round = self.round(memory, interner, out);
+        let mut emit = |python: &mut Self, state: &mut State, at: usize, outcome: Outcome| {
+            python.emit(&mut round, state, at, outcome)
+        };
         let mut states = std::mem::take(&mut self.states);
         let result =
-            states.iter_mut().try_for_each(|state| self.sample_state(&mut round, state, first.take()));
+            states.iter_mut().try_for_each(|state| self.sample_state(memory, state, first.take(), &mut emit));
         self.states = states;
         result
     }
@@ -176,13 +196,13 @@ impl Interpreter {
         Ok(())
     }
 
-    fn count_sample(&mut self) {
+    pub(crate) fn count_sample(&mut self) {
         self.samples += 1;
         self.now_ns = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
     }
 
     /// Says what holds of code objects, after the interpreters have been read.
-    fn begin_epoch(&mut self) {
+    pub(crate) fn begin_epoch(&mut self) {
         self.epoch_now = self.epoch(self.now_ns);
         self.codes.begin(self.epoch_now, self.now_ns);
     }
@@ -250,19 +270,20 @@ impl Interpreter {
         Ok(done == self.ranges.len() && self.note_states(true))
     }
 
-    /// Reads the known interpreters and the chain of the first thread in one system call, in this order: what was confirmed
-    /// under the count of dead code objects that it finds was alive then. `None` if the list is not the known one, or there is
-    /// no thread yet.
-    fn read_with_first_thread<M: Memory + ?Sized>(
+    /// Reads the known interpreters and the chain of thread number `at` of the first one in one system call, in this order: what
+    /// was confirmed under the count of dead code objects that it finds was alive then. `None` if the list is not the known one,
+    /// or there is no such thread.
+    pub(crate) fn read_with_thread<M: Memory + ?Sized>(
         &mut self,
         memory: &M,
+        at: usize,
     ) -> Option<Result<Outcome, ReadError>> {
-        self.states.first()?.threads.first()?;
+        self.states.first()?.threads.get(at)?;
         let with_head = self.now_ns >= self.alone_until_ns || !self.is_main_alone();
         self.list_ranges(memory, with_head);
         let ranges = std::mem::take(&mut self.ranges);
         let leading = Leading::new(memory, ranges, std::mem::take(&mut self.bytes));
-        let thread = self.states.first_mut()?.threads.first_mut()?;
+        let thread = self.states.first_mut()?.threads.get_mut(at)?;
         let outcome = thread.read(&leading, &self.offsets, &mut self.chain);
         let (ranges, bytes) = leading.into_parts();
         self.ranges = ranges;
@@ -380,12 +401,15 @@ impl Interpreter {
         }
     }
 
+    /// Reads all threads of an interpreter, and passes the number of each to `emit` as soon as its chain has been read.
+    ///
     /// `first` is how reading the chain of its first thread went, if that was done already.
-    fn sample_state<M: Memory + ?Sized>(
+    pub(crate) fn sample_state<M: Memory + ?Sized>(
         &mut self,
-        round: &mut Round<'_, M>,
+        memory: &M,
         state: &mut State,
         mut first: Option<Result<Outcome, ReadError>>,
+        emit: &mut Emit<'_>,
     ) -> Result<(), ReadError> {
         // The list is taken for the known one as long as it begins with the same thread and each thread names the same
         // successor as before. Where it does not, it is followed anew, once per sample.
@@ -394,7 +418,7 @@ impl Interpreter {
         if walked {
             // That thread is not the first any more.
             first = None;
-            self.walk_threads(round.memory, state, head)?;
+            self.walk_threads(memory, state, head)?;
         }
         let mut at = 0;
         while at < state.threads.len() {
@@ -404,8 +428,7 @@ impl Interpreter {
             if thread.sampled == self.samples {
                 continue;
             }
-            let outcome =
-                first.take().unwrap_or_else(|| thread.read(round.memory, &self.offsets, &mut self.chain));
+            let outcome = first.take().unwrap_or_else(|| thread.read(memory, &self.offsets, &mut self.chain));
             let outcome = match outcome {
                 Ok(outcome) => Some(outcome),
                 Err(ReadError::Unmapped { .. }) => None,
@@ -416,14 +439,14 @@ impl Interpreter {
             if !as_known && !walked {
                 walked = true;
                 let head = state.addr.offset(self.offsets.interpreter.threads_head as u64);
-                let head = read_addr(round.memory, head).unwrap_or_default();
-                self.walk_threads(round.memory, state, head)?;
+                let head = read_addr(memory, head).unwrap_or_default();
+                self.walk_threads(memory, state, head)?;
                 at = 0;
                 continue;
             }
             if let Some(outcome) = outcome.filter(|_| belongs) {
                 thread.sampled = self.samples;
-                self.emit(round, state, at - 1, outcome)?;
+                emit(self, state, at - 1, outcome)?;
             }
         }
         Ok(())
@@ -488,15 +511,15 @@ impl Interpreter {
     fn stack<M: Memory + ?Sized>(
         &mut self,
         round: &mut Round<'_, M>,
-        last: &mut LastStack,
+        last: &mut LastStack<StackId>,
     ) -> Result<Option<StackId>, ReadError> {
         let (codes, chain) = (&mut self.codes, &self.chain);
         let len = self.offsets.frame.len.max(1);
         last.keep_callers(round.epoch, &chain.bytes, len);
         // Until the frames have been interpreted there is nothing to compare the next ones with.
         last.epoch = 0;
-        let stacks = &mut last.stacks;
-        let found = self.resolver.stack(round.memory, &self.offsets, codes, round.interner, chain, stacks)?;
+        let known = &mut last.frames;
+        let found = self.resolver.stack(round.memory, &self.offsets, codes, round.interner, chain, known)?;
         if found.is_some() {
             last.bytes.clone_from(&chain.bytes);
             // What was only partly read is to be read again.

@@ -7,7 +7,8 @@ use slip_model::{Outcome, StackId};
 use slip_remote::{Anchor, Calling, Chain, ChainReader, Head, Memory, Range, ReadError, RemoteAddr};
 
 use crate::bytes::addr_at;
-use crate::frames;
+use crate::frames::{self, Shown};
+use crate::look::Point;
 use crate::names::ThreadName;
 use crate::offsets::{CurrentFrame, FrameOffsets, Offsets, ThreadOffsets};
 
@@ -31,20 +32,28 @@ pub(crate) struct Thread {
     pub(crate) sampled: u64,
     anchor: ThreadAnchor,
     reader: ChainReader,
-    pub(crate) last: LastStack,
+    pub(crate) last: LastStack<StackId>,
+    /// The same for those who look at single frames.
+    pub(crate) last_seen: LastStack<Shown<Point>>,
 }
 
 /// Frames as they were read last, and what they turned out to be: threads stand still most of the time.
-#[derive(Debug, Default)]
-pub(crate) struct LastStack {
+#[derive(Debug)]
+pub(crate) struct LastStack<T> {
     pub(crate) bytes: Vec<u8>,
     /// What the code objects had been confirmed under; 0 if the stack must be interpreted anew.
     pub(crate) epoch: u64,
-    /// The stack that ends with each frame, the outermost first.
-    pub(crate) stacks: Vec<StackId>,
+    /// What each frame was, the outermost first: the stack that ends with it, for one.
+    pub(crate) frames: Vec<T>,
 }
 
-impl LastStack {
+impl<T> Default for LastStack<T> {
+    fn default() -> Self {
+        Self { bytes: Vec::new(), epoch: 0, frames: Vec::new() }
+    }
+}
+
+impl<T> LastStack<T> {
     /// Keeps what is known of the callers that are the same in `bytes`, `len` each; nothing if the frames were interpreted
     /// under another epoch. Callers wait: from one sample to the next few of them change.
     pub(crate) fn keep_callers(&mut self, epoch: u64, bytes: &[u8], len: usize) {
@@ -54,7 +63,7 @@ impl LastStack {
         } else {
             0
         };
-        self.stacks.truncate(same);
+        self.frames.truncate(same);
     }
 }
 
@@ -93,6 +102,7 @@ impl Thread {
             anchor: ThreadAnchor::new(offsets, addr),
             reader: ChainReader::new(frames::layout(&offsets.frame)),
             last: LastStack::default(),
+            last_seen: LastStack::default(),
         }
     }
 
@@ -332,12 +342,12 @@ mod tests {
         let last = |stacks: &[u32]| LastStack {
             bytes: b"aabbcc".to_vec(),
             epoch: 7,
-            stacks: stacks.iter().copied().map(StackId).collect(),
+            frames: stacks.iter().copied().map(StackId).collect(),
         };
         let kept = |epoch, bytes: &[u8]| {
             let mut last = last(&[1, 2, 3]);
             last.keep_callers(epoch, bytes, 2);
-            last.stacks.len()
+            last.frames.len()
         };
         assert_eq!(kept(7, b"aabbcc"), 3);
         assert_eq!(kept(7, b"axbbcc"), 2, "the innermost frame has moved on");

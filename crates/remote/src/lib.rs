@@ -16,6 +16,8 @@ mod perf;
 mod plan;
 mod prefetch;
 mod procfs;
+mod ring;
+mod stillness;
 mod switches;
 
 pub use chain::{Anchor, Calling, Chain, ChainReader, FrameLayout, Head};
@@ -35,4 +37,5 @@ pub use procfs::{
     Activity, ActivityReader, ChildrenReader, ProcessStat, WaitPlace, children_of, command_line, parse_stat,
     process_stat, status_value, threads_of,
 };
+pub use stillness::Stillness;
 pub use switches::notes_switches;

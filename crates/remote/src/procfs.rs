@@ -8,7 +8,8 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::descriptors::are_scarce;
-use crate::switches::{Place, Switches};
+use crate::ring::Place;
+use crate::switches::Switches;
 
 /// What `/proc/PID/stat` says about a process or thread.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,34 +5,9 @@
 //! a thread that switches all the time is left alone: [`Switches::are_too_many`].
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::ptr;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::descriptors::are_getting_scarce;
-use crate::perf::{PerfScope, open_perf_event};
-use crate::prefetch::prefetch;
-
-/// `PERF_COUNT_SW_DUMMY` and the bits `exclude_kernel` and `context_switch` of `perf_event_attr`
-/// (`include/uapi/linux/perf_event.h`).
-const PERF_COUNT_SW_DUMMY: u64 = 9;
-const EXCLUDE_KERNEL: u64 = 1 << 5;
-const CONTEXT_SWITCH: u64 = 1 << 26;
-
-/// `PERF_RECORD_SWITCH`, and what its `misc` says: switched out; and that although it could run on.
-const PERF_RECORD_SWITCH: u64 = 14;
-const SWITCH_OUT: u64 = 1 << (32 + 13);
-const SWITCH_OUT_PREEMPT: u64 = 1 << (32 + 14);
-
-/// Length of a record of a switch: its header, nothing else was asked for.
-const RECORD_BYTES: u64 = 8;
-
-/// Where `data_head` lies in `perf_event_mmap_page`, in words.
-const DATA_HEAD: usize = 1_024 / 8;
-
-/// One page for the header, one for the ring.
-const PAGE_BYTES: usize = 4_096;
+use crate::ring::{Notes, Place, Ring, SWITCH_BYTES};
 
 /// A thread that is switched more often than this, in or out, is left alone. Noting so many takes it 0.2 % of a CPU.
 const MAX_PER_SECOND: u64 = 10_000;
@@ -40,34 +15,16 @@ const MAX_PER_SECOND: u64 = 10_000;
 /// For so long switches are counted: workers have bursts of them while they ask a database.
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// Where a thread is, by its last switch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// On a CPU.
-    In,
-    /// Off the CPU although it could run on.
-    Preempted,
-    /// Off the CPU because it waited for something; it may wait for a CPU by now.
-    Out,
-    /// It has not been switched since it is watched.
-    Unknown,
-}
-
 /// The switches of one thread.
 #[derive(Debug)]
 pub(crate) struct Switches {
-    _event: OwnedFd,
-    /// The header's page and the ring's, which the kernel writes.
-    pages: ptr::NonNull<AtomicU64>,
+    ring: Ring,
     /// Bytes that had been written at the last look.
     seen: u64,
     /// How long the window has been open, and what had been written when it was opened.
     window: Duration,
     window_from: u64,
 }
-
-// SAFETY: the pages are only read, with atomic loads, and unmapped by whoever drops the value.
-unsafe impl Send for Switches {}
 
 impl Switches {
     /// Watches thread `tid`. Needs no privilege for threads of the same user where `kernel.perf_event_paranoid` is at
@@ -77,34 +34,13 @@ impl Switches {
     ///
     /// If the kernel refuses, as in most containers, or has no such thread; `EMFILE` if we have many files open.
     pub(crate) fn watch(tid: u32) -> io::Result<Self> {
-        let flags = EXCLUDE_KERNEL | CONTEXT_SWITCH;
-        let event = open_perf_event(PERF_COUNT_SW_DUMMY, 0, flags, PerfScope::Thread(tid))?;
-        if are_getting_scarce(&event) {
-            return Err(io::Error::from_raw_os_error(libc::EMFILE));
-        }
-        // A ring that we cannot write to is one that never fills up: the kernel overwrites what is old.
-        // SAFETY: a new mapping, at a place that the kernel chooses.
-        let pages = unsafe {
-            libc::mmap(
-                ptr::null_mut(),
-                2 * PAGE_BYTES,
-                libc::PROT_READ,
-                libc::MAP_SHARED,
-                event.as_raw_fd(),
-                0,
-            )
-        };
-        match ptr::NonNull::new(pages.cast::<AtomicU64>()) {
-            Some(pages) if pages.as_ptr().cast() != libc::MAP_FAILED => {
-                Ok(Self { _event: event, pages, seen: 0, window: Duration::ZERO, window_from: 0 })
-            }
-            _ => Err(io::Error::last_os_error()),
-        }
+        let ring = Ring::watch(tid, Notes::Switches)?;
+        Ok(Self { ring, seen: 0, window: Duration::ZERO, window_from: 0 })
     }
 
     /// Has the CPU fetch the ring's header.
     pub(crate) fn prefetch(&self) {
-        prefetch(self.word(DATA_HEAD));
+        self.ring.prefetch();
     }
 
     /// Whether the thread has not run since the last call: it was off the CPU then and has not been switched in.
@@ -128,7 +64,7 @@ impl Switches {
             return false;
         }
         let written = self.written();
-        let switches = written.wrapping_sub(self.window_from) / RECORD_BYTES;
+        let switches = written.wrapping_sub(self.window_from) / SWITCH_BYTES;
         let most = self.window.as_secs_f64() * MAX_PER_SECOND as f64;
         (self.window, self.window_from) = (Duration::ZERO, written);
         switches as f64 > most
@@ -136,38 +72,12 @@ impl Switches {
 
     /// Where the thread is.
     pub(crate) fn place(&self) -> Place {
-        let Some(last) = self.written().checked_sub(RECORD_BYTES) else { return Place::Unknown };
-        let at = last % PAGE_BYTES as u64 / 8;
-        let record = self.word(PAGE_BYTES / 8 + at as usize).load(Ordering::Relaxed);
-        if record & 0xffff_ffff != PERF_RECORD_SWITCH {
-            Place::Unknown
-        } else if record & SWITCH_OUT == 0 {
-            Place::In
-        } else if record & SWITCH_OUT_PREEMPT != 0 {
-            Place::Preempted
-        } else {
-            Place::Out
-        }
+        self.ring.place(self.written())
     }
 
     /// Bytes that the kernel has written so far.
     fn written(&self) -> u64 {
-        self.word(DATA_HEAD).load(Ordering::Acquire)
-    }
-
-    fn word(&self, at: usize) -> &AtomicU64 {
-        debug_assert!(at < 2 * PAGE_BYTES / 8);
-        // SAFETY: `at` is less than the number of words of the two pages.
-        let word = unsafe { self.pages.add(at) };
-        // SAFETY: the pages stay mapped as long as `self` lives, and the kernel writes whole words.
-        unsafe { word.as_ref() }
-    }
-}
-
-impl Drop for Switches {
-    fn drop(&mut self) {
-        // SAFETY: these pages were mapped in `watch`, and nobody else knows them.
-        unsafe { libc::munmap(self.pages.as_ptr().cast(), 2 * PAGE_BYTES) };
+        self.ring.written()
     }
 }
 
@@ -182,6 +92,7 @@ mod tests {
     use std::process::{Command, Stdio};
 
     use super::*;
+    use crate::ring::PAGE_BYTES;
 
     #[test]
     fn a_thread_rests_until_it_is_switched_in() {
@@ -202,7 +113,7 @@ mod tests {
             }
         }
         // It may have been running when it was first watched: then it was not switched in for the first byte.
-        assert!(switches.written() / RECORD_BYTES >= 1_999);
+        assert!(switches.written() / SWITCH_BYTES >= 1_999);
         assert!(switches.written() > PAGE_BYTES as u64, "the ring has gone round");
         drop(input);
         child.wait().unwrap();
@@ -218,13 +129,13 @@ mod tests {
         let mut switches = Switches::watch(0).unwrap();
         let (ping, pong) = (std::sync::mpsc::channel(), std::sync::mpsc::channel());
         let echo = std::thread::spawn(move || ping.1.iter().try_for_each(|()| pong.0.send(())));
-        while switches.written() / RECORD_BYTES <= 1_000 {
+        while switches.written() / SWITCH_BYTES <= 1_000 {
             ping.0.send(()).unwrap();
             pong.1.recv().unwrap();
         }
         assert!(!switches.are_too_many(WINDOW / 2), "the window is still open");
         assert!(!switches.are_too_many(WINDOW / 2), "1,000 in a second");
-        while (switches.written() - switches.window_from) / RECORD_BYTES <= MAX_PER_SECOND {
+        while (switches.written() - switches.window_from) / SWITCH_BYTES <= MAX_PER_SECOND {
             ping.0.send(()).unwrap();
             pong.1.recv().unwrap();
         }

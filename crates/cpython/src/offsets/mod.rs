@@ -53,6 +53,10 @@ pub(crate) struct InterpreterOffsets {
     pub(crate) next: usize,
     /// `threads.head`
     pub(crate) threads_head: usize,
+    /// `threads.main`: the main thread, from 3.13 on. Before, it is the last one of the list.
+    pub(crate) threads_main: Option<usize>,
+    /// `gc.frame`: the frame whose code collects garbage right now, from 3.15 on.
+    pub(crate) gc_frame: Option<usize>,
     /// `imports.modules`; 3.11: `modules`
     pub(crate) modules: usize,
     /// `_code_object_generation`: counts the code objects that have died.
@@ -63,7 +67,8 @@ impl InterpreterOffsets {
     /// First and last plus one of the bytes that hold all fields.
     pub(crate) fn window(&self) -> (usize, usize) {
         let fields = [self.id, self.next, self.threads_head, self.modules];
-        let fields = || fields.into_iter().chain(self.code_object_generation);
+        let more = [self.threads_main, self.gc_frame, self.code_object_generation];
+        let fields = || fields.into_iter().chain(more.into_iter().flatten());
         (fields().min().unwrap_or(0), fields().max().unwrap_or(0) + 8)
     }
 }
@@ -124,7 +129,35 @@ pub(crate) struct ThreadOffsets {
     pub(crate) datastack_chunk: usize,
     /// First address after that chunk.
     pub(crate) datastack_limit: usize,
+    pub(crate) status: StatusOffsets,
 }
+
+/// What `PyThreadState` says about the interpreter's lock and about exceptions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StatusOffsets {
+    /// Somebody asks for it.
+    pub(crate) is_read: bool,
+    /// `holds_gil` and `gil_requested`, 4 bytes each, from 3.15 on.
+    pub(crate) gil: Option<(usize, usize)>,
+    /// `current_exception`, which is being raised. 3.11: `curexc_type`
+    pub(crate) current_exception: usize,
+    /// `exc_info`: the innermost `_PyErr_StackItem`, whose exception is being handled; most often `exc_state`.
+    pub(crate) exc_info: usize,
+    /// `exc_state`
+    pub(crate) exc_state: usize,
+}
+
+impl StatusOffsets {
+    /// Where the last word of it lies.
+    fn last(&self) -> usize {
+        let gil = self.gil.map_or(0, |(holds, requested)| holds.max(requested));
+        let exceptions = self.current_exception.max(self.exc_info);
+        gil.max(exceptions).max(self.exc_state.saturating_add(EXC_ITEM_BYTES - 8))
+    }
+}
+
+/// `_PyErr_StackItem`: `exc_value` and `previous_item`, the same in all versions.
+pub(crate) const EXC_ITEM_BYTES: usize = 16;
 
 impl ThreadOffsets {
     /// How many bytes from the begin of the structure hold all fields.
@@ -142,6 +175,7 @@ impl ThreadOffsets {
             self.native_thread_id,
             self.datastack_chunk,
             self.datastack_limit,
+            if self.status.is_read { self.status.last() } else { 0 },
         ];
         fields.into_iter().max().unwrap_or(0) + 8
     }
@@ -391,7 +425,8 @@ impl Offsets {
         ensure(below(MAX_STATE_BYTES, &[place]), "interpreter lock")?;
         ensure(below(MAX_OBJECT_BYTES, &[gil.last_holder, gil.locked]), "interpreter lock")?;
 
-        ensure(self.thread.len() <= MAX_THREAD_BYTES, "thread state")?;
+        let thread = &self.thread;
+        ensure(thread.len() <= MAX_THREAD_BYTES && thread.status.last() < MAX_THREAD_BYTES, "thread state")?;
         if let CurrentFrame::CFrame { current_frame, .. } = self.thread.current {
             ensure(below(MAX_OBJECT_BYTES, &[current_frame]), "C frame")?;
         }

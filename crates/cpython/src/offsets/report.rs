@@ -4,7 +4,7 @@ use slip_remote::{Memory, RemoteAddr};
 
 use super::{
     CodeOffsets, CurrentFrame, FrameOffsets, GilOffsets, GilPlace, InterpreterOffsets, ManagedDict,
-    ObjectOffsets, Offsets, Running, ThreadOffsets,
+    ObjectOffsets, Offsets, Running, StatusOffsets, ThreadOffsets,
 };
 use crate::bytes::u64_at;
 use crate::{AttachError, Version};
@@ -22,6 +22,9 @@ pub(crate) struct Report {
     pub(crate) id: usize,
     pub(crate) next: usize,
     pub(crate) threads_head: usize,
+    pub(crate) threads_main: ThreadsMain,
+    pub(crate) gc: usize,
+    pub(crate) gc_frame: Option<usize>,
     pub(crate) imports_modules: usize,
     pub(crate) ceval_gil: usize,
     pub(crate) gil_runtime_state: usize,
@@ -37,6 +40,10 @@ pub(crate) struct Report {
     pub(crate) thread_id: usize,
     pub(crate) native_thread_id: usize,
     pub(crate) datastack_chunk: usize,
+    /// `holds_gil` and `gil_requested`
+    pub(crate) gil: Option<(usize, usize)>,
+    /// Not reported: how far `exc_state` is from `datastack_chunk`.
+    pub(crate) exc_state: usize,
     /// `interpreter_frame.`
     pub(crate) frame_size: usize,
     pub(crate) previous: usize,
@@ -67,6 +74,19 @@ pub(crate) struct Report {
     /// Not reported by this version, so as the header files have it: `PyHeapTypeObject.ht_cached_keys`.
     pub(crate) cached_keys: usize,
 }
+
+/// Where `threads.main` is found.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ThreadsMain {
+    /// It is reported.
+    Field(usize),
+    /// It comes right after `threads.head`.
+    AfterHead,
+}
+
+/// `current_exception` and `exc_info` come this much before `thread_id`.
+const CURRENT_EXCEPTION: usize = 40;
+const EXC_INFO: usize = 32;
 
 /// `datastack_limit` comes two pointers after `datastack_chunk`.
 const DATASTACK_LIMIT: usize = 16;
@@ -147,6 +167,8 @@ impl Report {
         let in_gil = |number| distance(field(number), field(self.gil_runtime_state), "interpreter lock");
         let last_holder = in_gil(self.gil_runtime_state_holder)?;
         let locked = in_gil(self.gil_runtime_state_locked)?;
+        let before_id = |bytes| distance(field(self.thread_id), bytes, "thread state");
+        let (current_exception, exc_info) = (before_id(CURRENT_EXCEPTION)?, before_id(EXC_INFO)?);
         let firsttraceable = distance(field(self.co_code_adaptive), FIRSTTRACEABLE, "code object")?;
         Ok(Offsets {
             interpreters_head: field(self.interpreters_head),
@@ -154,6 +176,11 @@ impl Report {
                 id: field(self.id),
                 next: field(self.next),
                 threads_head: field(self.threads_head),
+                threads_main: Some(match self.threads_main {
+                    ThreadsMain::Field(number) => field(number),
+                    ThreadsMain::AfterHead => field(self.threads_head) + 8,
+                }),
+                gc_frame: self.gc_frame.map(|number| field(self.gc) + field(number)),
                 modules: field(self.imports_modules),
                 code_object_generation: self.code_object_generation.map(field),
             },
@@ -171,6 +198,13 @@ impl Report {
                 native_thread_id: field(self.native_thread_id),
                 datastack_chunk: field(self.datastack_chunk),
                 datastack_limit: field(self.datastack_chunk) + DATASTACK_LIMIT,
+                status: StatusOffsets {
+                    is_read: false,
+                    gil: self.gil.map(|(holds, requested)| (field(holds), field(requested))),
+                    current_exception,
+                    exc_info,
+                    exc_state: field(self.datastack_chunk) + self.exc_state,
+                },
             },
             frame: FrameOffsets {
                 executable: field(self.executable),

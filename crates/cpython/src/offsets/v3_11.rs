@@ -9,7 +9,7 @@
 
 use super::{
     CodeOffsets, CurrentFrame, FrameOffsets, GilOffsets, GilPlace, InterpreterOffsets, ManagedDict,
-    ObjectOffsets, Offsets, Running, ThreadOffsets,
+    ObjectOffsets, Offsets, Running, StatusOffsets, ThreadOffsets,
 };
 
 pub(super) const OFFSETS: Offsets = Offsets {
@@ -18,6 +18,8 @@ pub(super) const OFFSETS: Offsets = Offsets {
         id: 48,
         next: 0,
         threads_head: 16,
+        threads_main: None,
+        gc_frame: None,
         modules: 888,
         code_object_generation: None,
     },
@@ -31,6 +33,13 @@ pub(super) const OFFSETS: Offsets = Offsets {
         native_thread_id: 160,
         datastack_chunk: 296,
         datastack_limit: 312,
+        status: StatusOffsets {
+            is_read: false,
+            gil: None,
+            current_exception: 96,
+            exc_info: 120,
+            exc_state: 320,
+        },
     },
     frame: FrameOffsets {
         executable: 32,

@@ -9,7 +9,7 @@
 
 use super::{
     CodeOffsets, CurrentFrame, FrameOffsets, GilOffsets, GilPlace, InterpreterOffsets, ManagedDict,
-    ObjectOffsets, Offsets, Running, ThreadOffsets,
+    ObjectOffsets, Offsets, Running, StatusOffsets, ThreadOffsets,
 };
 
 pub(super) const OFFSETS: Offsets = Offsets {
@@ -18,6 +18,8 @@ pub(super) const OFFSETS: Offsets = Offsets {
         id: 8,
         next: 0,
         threads_head: 72,
+        threads_main: None,
+        gc_frame: None,
         modules: 944,
         code_object_generation: None,
     },
@@ -31,6 +33,13 @@ pub(super) const OFFSETS: Offsets = Offsets {
         native_thread_id: 144,
         datastack_chunk: 232,
         datastack_limit: 248,
+        status: StatusOffsets {
+            is_read: false,
+            gil: None,
+            current_exception: 96,
+            exc_info: 104,
+            exc_state: 256,
+        },
     },
     frame: FrameOffsets {
         executable: 0,

@@ -4,7 +4,7 @@
 //! <https://github.com/python/cpython/blob/v3.13.0/Include/internal/pycore_runtime.h>
 
 use super::Running;
-use super::report::Report;
+use super::report::{Report, ThreadsMain};
 
 pub(super) const REPORT: Report = Report {
     len: 73,
@@ -14,6 +14,9 @@ pub(super) const REPORT: Report = Report {
     id: 7,
     next: 8,
     threads_head: 9,
+    threads_main: ThreadsMain::AfterHead,
+    gc: 10,
+    gc_frame: None,
     imports_modules: 11,
     ceval_gil: 14,
     gil_runtime_state: 15,
@@ -28,6 +31,8 @@ pub(super) const REPORT: Report = Report {
     thread_id: 24,
     native_thread_id: 25,
     datastack_chunk: 26,
+    gil: None,
+    exc_state: 24,
     frame_size: 28,
     previous: 29,
     executable: 30,

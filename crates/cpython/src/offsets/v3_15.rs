@@ -4,7 +4,7 @@
 //! <https://github.com/python/cpython/blob/v3.15.0/Include/internal/pycore_debug_offsets.h>
 
 use super::Running;
-use super::report::Report;
+use super::report::{Report, ThreadsMain};
 
 pub(super) const REPORT: Report = Report {
     len: 111,
@@ -14,6 +14,9 @@ pub(super) const REPORT: Report = Report {
     id: 7,
     next: 8,
     threads_head: 9,
+    threads_main: ThreadsMain::Field(10),
+    gc: 11,
+    gc_frame: Some(96),
     imports_modules: 12,
     ceval_gil: 15,
     gil_runtime_state: 16,
@@ -28,6 +31,8 @@ pub(super) const REPORT: Report = Report {
     thread_id: 30,
     native_thread_id: 31,
     datastack_chunk: 32,
+    gil: Some((34, 35)),
+    exc_state: 32,
     frame_size: 39,
     previous: 40,
     executable: 41,
