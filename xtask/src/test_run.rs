@@ -61,6 +61,7 @@ pub(crate) fn run() -> Result<()> {
             fs::write(&skips, fs::read_to_string(&skips)? + &line)?;
         }
     }
+    counted_step(&mut counts, "python/tests/run", &[], &[])?;
     // Short forms of what `make evidence` runs with 100,000 requests each.
     for (bench, requests) in [("isolation", "300"), ("faults", "500"), ("randomness", "500")] {
         let command = format!("bench/{bench}/run");

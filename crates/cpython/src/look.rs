@@ -257,7 +257,7 @@ impl Interpreter {
         let Some(at) = at else { return Ok(()) };
         let outcome = match first.filter(|(read, _)| *read == at) {
             Some((_, outcome)) => outcome,
-            None => state.threads[at].read(memory, &self.offsets, &mut self.chain),
+            None => state.threads[at].read(memory, &self.offsets, &mut self.chain, self.now_ns),
         };
         match outcome {
             Ok(outcome) if state.threads[at].links.interp == state.addr => emit(self, state, at, outcome),

@@ -284,7 +284,7 @@ impl Interpreter {
         let ranges = std::mem::take(&mut self.ranges);
         let leading = Leading::new(memory, ranges, std::mem::take(&mut self.bytes));
         let thread = self.states.first_mut()?.threads.get_mut(at)?;
-        let outcome = thread.read(&leading, &self.offsets, &mut self.chain);
+        let outcome = thread.read(&leading, &self.offsets, &mut self.chain, self.now_ns);
         let (ranges, bytes) = leading.into_parts();
         self.ranges = ranges;
         self.bytes = bytes?;
@@ -428,7 +428,9 @@ impl Interpreter {
             if thread.sampled == self.samples {
                 continue;
             }
-            let outcome = first.take().unwrap_or_else(|| thread.read(memory, &self.offsets, &mut self.chain));
+            let outcome = first
+                .take()
+                .unwrap_or_else(|| thread.read(memory, &self.offsets, &mut self.chain, self.now_ns));
             let outcome = match outcome {
                 Ok(outcome) => Some(outcome),
                 Err(ReadError::Unmapped { .. }) => None,

@@ -1,7 +1,7 @@
 //! The threads of an interpreter, and where each of them stands.
 
 use std::cell::RefCell;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use slip_model::{Outcome, StackId};
 use slip_remote::{Anchor, Calling, Chain, ChainReader, Head, Memory, Range, ReadError, RemoteAddr};
@@ -18,9 +18,6 @@ const MAX_THREADS: usize = 16_384;
 /// How many `_PyCFrame` of a thread are read with each sample of 3.11 and 3.12: a call from C has its own, and a program
 /// that sorts with a key function goes to and fro between two. Those that were seen last are kept.
 const MAX_CFRAMES: usize = 4;
-
-/// How far from the begin of a thread state its outermost frame may end to be copied with it. On 3.15 that is 968 bytes.
-const MAX_WITH_BASE_FRAME: usize = 2 * 1_024;
 
 /// A thread of the target.
 #[derive(Debug)]
@@ -116,8 +113,10 @@ impl Thread {
         memory: &M,
         offsets: &Offsets,
         chain: &mut Chain,
+        now_ns: u64,
     ) -> Result<Outcome, ReadError> {
         chain.anchor.clear();
+        self.anchor.instructions.get_mut().begin(now_ns);
         let outcome = self.reader.read(memory, &mut self.anchor, chain)?;
         self.note_links(offsets, &chain.anchor);
         Ok(outcome)
@@ -176,16 +175,57 @@ pub(crate) fn walk<M: Memory + ?Sized>(
     Ok(threads)
 }
 
+/// For so long an instruction is taken to be the same: it is specialised a few times in its life, and reading one takes a system
+/// call. Looks that lie further apart read it each time.
+const INSTRUCTIONS_NS: u64 = 200_000;
+
+/// Bytes of instructions that were read lately.
+#[derive(Debug, Default)]
+struct Instructions {
+    bytes: HashMap<RemoteAddr, u8>,
+    until_ns: u64,
+}
+
+impl Instructions {
+    /// Begins a look: what was read too long ago is forgotten.
+    fn begin(&mut self, now_ns: u64) {
+        if now_ns >= self.until_ns {
+            self.bytes.clear();
+            self.until_ns = now_ns.saturating_add(INSTRUCTIONS_NS);
+        }
+    }
+
+    /// As `read`, but from memory of ours where that holds.
+    fn read(
+        &mut self,
+        addr: RemoteAddr,
+        buf: &mut [u8],
+        read: &dyn Fn(RemoteAddr, &mut [u8]) -> bool,
+    ) -> bool {
+        let [byte] = buf else { return read(addr, buf) };
+        if let Some(known) = self.bytes.get(&addr) {
+            *byte = *known;
+            return true;
+        }
+        let is_read = read(addr, std::slice::from_mut(byte));
+        if is_read {
+            self.bytes.insert(addr, *byte);
+        }
+        is_read
+    }
+}
+
 /// Finds the innermost frame of a thread.
 #[derive(Debug)]
 struct ThreadAnchor {
     offsets: ThreadOffsets,
     frame: FrameOffsets,
     state: Range,
-    /// The outermost frame, if it is copied with the thread state.
-    base_frame: Option<RemoteAddr>,
-    /// That could not be done.
-    base_frame_is_apart: bool,
+    /// Where the outermost frame is, as the thread state says, and what was copied of one.
+    base_addr: Option<RemoteAddr>,
+    base_frame: Option<(RemoteAddr, Vec<u8>)>,
+    /// What instructions were read lately.
+    instructions: RefCell<Instructions>,
     /// Addresses of `_PyCFrame` seen lately, latest first, and those that the last request asked for.
     cframes: RefCell<(Vec<RemoteAddr>, Vec<RemoteAddr>)>,
 }
@@ -197,32 +237,17 @@ impl ThreadAnchor {
             offsets: offsets.thread,
             frame: offsets.frame,
             state,
+            base_addr: None,
             base_frame: None,
-            base_frame_is_apart: false,
+            instructions: RefCell::default(),
             cframes: RefCell::default(),
         }
-    }
-
-    /// The thread state with the outermost frame, which costs less than two ranges: it is not far, and what lies between them is
-    /// copied in less time than a range takes to begin.
-    fn with_base_frame(&self) -> Range {
-        let end = self.base_frame.map_or(0, |addr| addr.0 + self.frame.len as u64 - self.state.addr.0);
-        Range::new(self.state.addr, usize::try_from(end).unwrap_or(0).max(self.state.len))
-    }
-
-    /// From the next look on, copies the outermost frame with the thread state.
-    fn note_base_frame(&mut self, bytes: &[u8]) {
-        let Some(at) = self.offsets.base_frame.filter(|_| !self.base_frame_is_apart) else { return };
-        let addr = addr_at(bytes, at);
-        let reach = Range::new(self.state.addr, MAX_WITH_BASE_FRAME);
-        self.base_frame = Some(addr)
-            .filter(|addr| addr.0 >= self.state.end() && reach.find(*addr, self.frame.len).is_some());
     }
 }
 
 impl Anchor for ThreadAnchor {
     fn ranges(&self, out: &mut Vec<Range>) {
-        out.push(self.with_base_frame());
+        out.push(self.state);
         if let CurrentFrame::CFrame { current_frame, .. } = self.offsets.current {
             let (known, asked) = &mut *self.cframes.borrow_mut();
             asked.clone_from(known);
@@ -232,20 +257,27 @@ impl Anchor for ThreadAnchor {
 
     fn forget(&mut self) -> bool {
         let (known, _) = self.cframes.get_mut();
-        let any = !known.is_empty() || self.base_frame.is_some();
+        let any = !known.is_empty();
         known.clear();
-        self.base_frame_is_apart |= self.base_frame.take().is_some();
         any
     }
 
-    fn standing_frame(&self) -> Option<RemoteAddr> {
-        self.base_frame
+    fn standing_frame(&self) -> Option<(RemoteAddr, &[u8])> {
+        let (addr, bytes) = self.base_frame.as_ref()?;
+        (Some(*addr) == self.base_addr).then_some((*addr, bytes))
+    }
+
+    fn note_outermost(&mut self, addr: RemoteAddr, frame: &[u8]) {
+        let is_known = self.base_frame.as_ref().is_some_and(|(known, _)| *known == addr);
+        if !is_known && self.base_addr == Some(addr) && self.frame.is_shim(frame) {
+            self.base_frame = Some((addr, frame.to_vec()));
+        }
     }
 
     fn decode(&mut self, bytes: &[u8]) -> Option<Head> {
         let current = match self.offsets.current {
             CurrentFrame::Direct(at) => {
-                self.note_base_frame(bytes);
+                self.base_addr = self.offsets.base_frame.map(|at| addr_at(bytes, at));
                 addr_at(bytes, at)
             }
             CurrentFrame::CFrame { cframe, .. } => {
@@ -288,7 +320,8 @@ impl Anchor for ThreadAnchor {
     }
 
     fn calling(&self, read: &dyn Fn(RemoteAddr, &mut [u8]) -> bool, caller: &[u8], callee: &[u8]) -> Calling {
-        self.frame.calling(read, caller, callee)
+        let read = |addr: RemoteAddr, buf: &mut [u8]| self.instructions.borrow_mut().read(addr, buf, read);
+        self.frame.calling(&read, caller, callee)
     }
 }
 
@@ -297,44 +330,40 @@ mod tests {
     use super::*;
 
     /// The thread state of a version that says where its outermost frame is, `at` bytes from its begin.
-    fn anchor_of(at: u64) -> (ThreadAnchor, Vec<u8>) {
+    fn anchor_of(at: u64) -> (ThreadAnchor, Vec<u8>, RemoteAddr) {
         let mut offsets = crate::offsets::tests::OFFSETS;
         offsets.thread.current = CurrentFrame::Direct(56);
         offsets.thread.base_frame = Some(64);
         let state = RemoteAddr(0x7000);
         let mut bytes = vec![0; offsets.thread.len()];
         bytes[64..72].copy_from_slice(&state.offset(at).0.to_le_bytes());
-        (ThreadAnchor::new(&offsets, state), bytes)
-    }
-
-    fn ranges_of(anchor: &ThreadAnchor) -> Vec<Range> {
-        let mut ranges = Vec::new();
-        anchor.ranges(&mut ranges);
-        ranges
+        (ThreadAnchor::new(&offsets, state), bytes, state.offset(at))
     }
 
     #[test]
-    fn the_outermost_frame_is_copied_with_the_thread_state_if_it_lies_with_it() {
-        let (mut anchor, bytes) = anchor_of(888);
-        let alone = Range::new(RemoteAddr(0x7000), bytes.len());
-        assert_eq!((anchor.standing_frame(), ranges_of(&anchor)), (None, vec![alone]));
+    fn the_outermost_frame_is_copied_once() {
+        let (mut anchor, bytes, addr) = anchor_of(888);
+        let mut frame = vec![0; anchor.frame.len];
+        frame[anchor.frame.owner] = anchor.frame.first_shim_owner;
+        anchor.note_outermost(addr, &frame);
+        assert_eq!(anchor.standing_frame(), None, "the state has not been read");
         anchor.decode(&bytes).unwrap();
-        assert_eq!(anchor.standing_frame(), Some(RemoteAddr(0x7000 + 888)));
-        let both = Range::new(RemoteAddr(0x7000), 888 + anchor.frame.len);
-        assert_eq!(ranges_of(&anchor), [both]);
-        // What lies between them, or behind, cannot be read.
-        assert!(anchor.forget());
+        anchor.note_outermost(addr.offset(8), &frame);
+        assert_eq!(anchor.standing_frame(), None, "another frame");
+        anchor.note_outermost(addr, &frame);
+        assert_eq!(anchor.standing_frame(), Some((addr, &frame[..])));
+        // Another thread state has come into this place.
+        let (_, bytes, _) = anchor_of(1_000);
         anchor.decode(&bytes).unwrap();
-        assert_eq!((anchor.standing_frame(), ranges_of(&anchor)), (None, vec![alone]));
+        assert_eq!(anchor.standing_frame(), None);
     }
 
     #[test]
-    fn an_outermost_frame_elsewhere_is_copied_as_others_are() {
-        for at in [0, 8, 2_000, 1 << 20, u64::MAX - 100] {
-            let (mut anchor, bytes) = anchor_of(at);
-            anchor.decode(&bytes).unwrap();
-            assert_eq!(anchor.standing_frame(), None, "{at}");
-        }
+    fn a_frame_of_a_function_is_never_taken_to_stand() {
+        let (mut anchor, bytes, addr) = anchor_of(888);
+        anchor.decode(&bytes).unwrap();
+        anchor.note_outermost(addr, &vec![0; anchor.frame.len]);
+        assert_eq!(anchor.standing_frame(), None);
     }
 
     #[test]

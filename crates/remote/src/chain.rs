@@ -52,6 +52,9 @@ const MAX_AGE: u32 = 64;
 const MAX_LATELY: usize = 6;
 const MAX_LATELY_BYTES: usize = 1_024;
 
+/// Most frames that are copied once.
+const MAX_SHIMS: usize = 16;
+
 /// Callers of the torn part that are read again with it: a return during the repair lands there.
 const REPAIR_MARGIN: usize = 2;
 
@@ -128,10 +131,15 @@ pub trait Anchor {
         false
     }
 
-    /// A frame that is the same as long as the thread is there, and lies within the first of the ranges as they are now: it is
-    /// copied with that one alone, for there is nothing that two copies could tell.
-    fn standing_frame(&self) -> Option<RemoteAddr> {
+    /// A frame that is the same as long as the thread is there, and what was copied of it once: it is not copied again. By the
+    /// bytes that were interpreted last.
+    fn standing_frame(&self) -> Option<(RemoteAddr, &[u8])> {
         None
+    }
+
+    /// Tells what was copied of the outermost frame, which may be such a one.
+    fn note_outermost(&mut self, addr: RemoteAddr, frame: &[u8]) {
+        let _ = (addr, frame);
     }
 
     /// Interprets the bytes of these ranges.
@@ -186,22 +194,27 @@ pub struct Chain {
 struct Look {
     /// In ascending order, not touching.
     pieces: Vec<Range>,
-    /// Where each piece begins in a copy.
-    starts: Vec<usize>,
+    /// Those that are copied once, see [`ChainReader::shims`].
+    once: Vec<bool>,
+    /// Where each piece begins in the first copy, and in the second one: the same if it is copied once.
+    starts: Vec<(usize, usize)>,
     /// First copy, anchor, second copy.
     bytes: Vec<u8>,
     anchor_len: usize,
     copy_len: usize,
-    /// The frame that is copied with the anchor, and where it lies in the copy of it.
-    standing: Option<(RemoteAddr, usize)>,
+    /// The frame that is not copied, and what it is known to hold.
+    standing: Option<RemoteAddr>,
+    standing_bytes: Vec<u8>,
     head: Option<Head>,
 }
 
 impl Look {
-    /// Where the `len` bytes at `addr` lie within a copy of the pieces.
-    fn find(&self, addr: RemoteAddr, len: usize) -> Option<usize> {
+    /// Where the `len` bytes at `addr` lie within both copies of the pieces.
+    fn find(&self, addr: RemoteAddr, len: usize) -> Option<(usize, usize)> {
         let at = self.piece(addr)?;
-        Some(self.starts[at] + self.pieces[at].find(addr, len)?)
+        let within = self.pieces[at].find(addr, len)?;
+        let (first, second) = self.starts[at];
+        Some((first + within, second + within))
     }
 
     /// The number of the piece that begins last before `addr`.
@@ -211,12 +224,11 @@ impl Look {
 
     /// The frame at `addr`, before and after the anchor.
     fn frame(&self, addr: RemoteAddr, len: usize) -> Option<(&[u8], &[u8])> {
-        if let Some((_, at)) = self.standing.filter(|(standing, _)| *standing == addr) {
-            let frame = self.anchor().get(at..at + len)?;
+        if self.standing == Some(addr) {
+            let frame = self.standing_bytes.get(..len)?;
             return Some((frame, frame));
         }
-        let first = self.find(addr, len)?;
-        let second = self.copy_len + self.anchor_len + first;
+        let (first, second) = self.find(addr, len)?;
         Some((&self.bytes[first..first + len], &self.bytes[second..second + len]))
     }
 
@@ -252,8 +264,11 @@ pub struct ChainReader {
     lately: Vec<(Range, u32)>,
     /// Room kept after the innermost frame.
     slack: u64,
-    /// The frame that is copied with the anchor, and so is not expected elsewhere.
+    /// The frame that is known, and so is not expected anywhere.
     standing: Option<RemoteAddr>,
+    /// Frames that stand for the interpreter and lie alone, as on the C stack. They are copied once, before the anchor: they have
+    /// no function that could be mistaken for another. Where one of them is something else now, all is copied twice again.
+    shims: Vec<RemoteAddr>,
     /// What was predicted from last, if the next prediction from the same would be the same.
     steady: Option<Head>,
     steady_addrs: Vec<RemoteAddr>,
@@ -273,6 +288,7 @@ impl ChainReader {
             lately: Vec::new(),
             slack: SLACK_BYTES,
             standing: None,
+            shims: Vec::new(),
             steady: None,
             steady_addrs: Vec::new(),
             ranges: Vec::new(),
@@ -344,8 +360,22 @@ impl ChainReader {
         collect(&self.layout, anchor, &self.addrs, |addr| look.frame(addr, len), &mut chain.bytes);
         chain.addrs.clone_from(&self.addrs);
         chain.truncated = walked.end == End::Truncated;
+        self.note_shims(anchor, chain);
         self.predict(anchor, head);
         Ok(outcome)
+    }
+
+    /// Notes which frames of the chain need not be copied twice.
+    fn note_shims(&mut self, anchor: &mut dyn Anchor, chain: &Chain) {
+        let frames = || chain.addrs.iter().zip(chain.bytes.chunks_exact(self.layout.len.max(1)));
+        if let Some((addr, frame)) = frames().next_back().filter(|_| !chain.truncated) {
+            anchor.note_outermost(*addr, frame);
+        }
+        if self.shims.is_empty() || self.steady_addrs != chain.addrs {
+            let shims = frames().filter(|(_, frame)| anchor.is_shim(frame)).map(|(addr, _)| *addr);
+            self.shims.clear();
+            self.shims.extend(shims.take(MAX_SHIMS));
+        }
     }
 
     /// One look at the predicted pieces, and the walk along the chain.
@@ -357,6 +387,10 @@ impl ChainReader {
         anchor: &mut dyn Anchor,
     ) -> Result<Option<Walked>, ReadError> {
         self.look.pieces.clone_from(&self.predicted);
+        let (len, shims) = (self.layout.len, &self.shims);
+        let is_shim = |piece: &Range| piece.len == len && shims.contains(&piece.addr);
+        self.look.once.clear();
+        self.look.once.extend(self.predicted.iter().map(is_shim));
         if !take(&mut self.look, &mut self.ranges, memory, anchor)? {
             self.last.clear();
             self.lately.clear();
@@ -365,9 +399,14 @@ impl ChainReader {
         }
         let Some(head) = self.look.head else { return Ok(None) };
         let (layout, look) = (&self.layout, &self.look);
-        Ok(Some(walk(layout, anchor, &reads(memory), head, &mut self.addrs, |addr| {
-            look.frame(addr, layout.len)
-        })))
+        let walked = walk(layout, anchor, &reads(memory), head, &mut self.addrs, |addr| {
+            let frame = look.frame(addr, layout.len)?;
+            (!shims.contains(&addr) || anchor.is_shim(frame.0)).then_some(frame)
+        });
+        if walked.end == End::Missing {
+            self.shims.clear();
+        }
+        Ok(Some(walked))
     }
 
     /// Follows the chain frame by frame, only to learn where the frames lie. False if that fails.
@@ -443,6 +482,8 @@ impl ChainReader {
         let again = torn.saturating_add(REPAIR_MARGIN).min(self.addrs.len());
         let head = self.look.head.unwrap_or_default();
         pieces_of(&self.addrs[..again], self.layout.len, head, SLACK_BYTES, &mut self.repair.pieces);
+        self.repair.once.clear();
+        self.repair.once.resize(self.repair.pieces.len(), false);
         if !take(&mut self.repair, &mut self.ranges, memory, anchor)? {
             return Ok(Outcome::Torn);
         }
@@ -476,7 +517,7 @@ impl ChainReader {
 
     /// Expects the frames where they are now, and room for as deep a stack as there was lately.
     fn predict(&mut self, anchor: &dyn Anchor, head: Head) {
-        let standing = anchor.standing_frame();
+        let standing = anchor.standing_frame().map(|(addr, _)| addr);
         if self.standing != standing {
             self.standing = standing;
             self.steady = None;
@@ -486,6 +527,10 @@ impl ChainReader {
         if self.steady == Some(head) && self.steady_addrs == self.addrs {
             return;
         }
+        // What the anchor saw may have been left since, and its caller is the innermost one now: the next call goes there again.
+        let innermost = self.addrs.first().copied().unwrap_or(head.current);
+        let is_beside = (innermost.0..head.limit.0).contains(&head.current.0);
+        let head = if is_beside { Head { current: innermost, ..head } } else { head };
         let slack = self.slack;
         let top = |pieces: &[Range]| {
             let at = pieces.partition_point(|piece| piece.addr <= head.current).checked_sub(1)?;
@@ -494,7 +539,7 @@ impl ChainReader {
         // A stack that was deeper is likely to be so again; the room for it shrinks by an eighth with each sample.
         let unused = top(&self.last).map_or(0, |end| end.saturating_sub(head.current.0));
         self.slack = (unused - unused / 8).clamp(SLACK_BYTES, MAX_SLACK_BYTES);
-        // The outermost is the only one that may stand with the anchor.
+        // The outermost is the only one that may be known.
         let alone = self.addrs.last().is_some_and(|addr| Some(*addr) == standing);
         let apart = &self.addrs[..self.addrs.len() - usize::from(alone)];
         pieces_of(apart, self.layout.len, head, self.slack, &mut self.last);
@@ -563,24 +608,33 @@ fn take<M: Memory + ?Sized>(
     ranges.extend_from_slice(&look.pieces);
     let pieces = ranges.len();
     anchor.ranges(ranges);
-    let first = ranges.get(pieces).copied().unwrap_or_default();
-    look.standing = anchor.standing_frame().and_then(|addr| Some((addr, first.find(addr, 1)?)));
     look.copy_len = total_len(&look.pieces);
     look.anchor_len = total_len(&ranges[pieces..]);
-    ranges.extend_from_slice(&look.pieces);
     look.starts.clear();
-    let mut start = 0;
-    for piece in &look.pieces {
-        look.starts.push(start);
-        start += piece.len;
+    let (mut first, mut second) = (0, look.copy_len + look.anchor_len);
+    for (piece, once) in look.pieces.iter().zip(&look.once) {
+        if *once {
+            look.starts.push((first, first));
+        } else {
+            look.starts.push((first, second));
+            ranges.push(*piece);
+            second += piece.len;
+        }
+        first += piece.len;
     }
-    look.bytes.resize(2 * look.copy_len + look.anchor_len, 0);
+    look.bytes.resize(second, 0);
     look.head = None;
     if memory.read_ranges(ranges, &mut look.bytes)? < ranges.len() {
         return Ok(false);
     }
     let bytes = &look.bytes[look.copy_len..look.copy_len + look.anchor_len];
     look.head = anchor.decode(bytes);
+    let standing = anchor.standing_frame();
+    if look.standing != standing.map(|(addr, _)| addr) {
+        look.standing = standing.map(|(addr, _)| addr);
+        look.standing_bytes.clear();
+        look.standing_bytes.extend_from_slice(standing.map_or(&[], |(_, bytes)| bytes));
+    }
     Ok(true)
 }
 

@@ -27,9 +27,10 @@ pub(crate) struct ElfFacts {
 }
 
 /// Names that interpreters are found by. Keeping only these makes a table of a few entries out of tens of thousands.
-const WANTED: [&str; 11] = [
+const WANTED: [&str; 12] = [
     "_PyRuntime",
     "Py_Version",
+    "_Py_NoneStruct",
     "executor_globals",
     "executor_globals_offset",
     "sapi_globals",

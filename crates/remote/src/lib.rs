@@ -35,7 +35,7 @@ pub use plan::{Copied, PlanRange, StackPlan, ThreadPlan};
 pub use prefetch::prefetch;
 pub use procfs::{
     Activity, ActivityReader, ChildrenReader, ProcessStat, WaitPlace, children_of, command_line, parse_stat,
-    process_stat, status_value, threads_of,
+    process_stat, status_value, thread_state, threads_of,
 };
 pub use stillness::Stillness;
 pub use switches::notes_switches;

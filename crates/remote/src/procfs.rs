@@ -34,6 +34,11 @@ pub(crate) fn thread_stat(pid: u32, tid: u32) -> Option<ProcessStat> {
     parse_stat(&String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/task/{tid}/stat")).ok()?))
 }
 
+/// The state letter of a thread, as in `/proc/PID/task/TID/stat`; `None` if there is no such thread.
+pub fn thread_state(pid: u32, tid: u32) -> Option<char> {
+    thread_stat(pid, tid).map(|stat| stat.state)
+}
+
 /// Parses the text of `/proc/PID/stat`; `None` if it does not fit the format.
 pub fn parse_stat(text: &str) -> Option<ProcessStat> {
     // The name may itself hold spaces and parentheses; the last one closes it.

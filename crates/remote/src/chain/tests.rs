@@ -176,7 +176,8 @@ fn a_stack_that_is_shown_existed() {
     for (bytes_per_step, speaks) in speeds.into_iter().flat_map(|speed| [(speed, false), (speed, true)]) {
         let mut counts = [0_u32; 3];
         let mut invented = 0;
-        for seed in 0..300 {
+        // One in a thousand is invented at the first speed: fewer tell nothing.
+        for seed in 0..1_500 {
             let target = Runner::new(seed, bytes_per_step);
             let (mut reader, mut chain) = (reader(), Chain::default());
             for _ in 0..20 {
@@ -332,28 +333,33 @@ fn a_generator_is_expected_for_some_samples_after_it_has_run() {
     assert!(read(GENERATOR) > 1, "it is forgotten at last");
 }
 
-/// A thread structure that has the innermost frame's address, something else, and the outermost frame.
+/// A thread whose outermost frame is always the same.
+#[derive(Default)]
 struct WithOutermost {
-    is_standing: bool,
+    outermost: Vec<u8>,
 }
 
 impl Anchor for WithOutermost {
     fn ranges(&self, out: &mut Vec<Range>) {
-        out.push(Range::new(RemoteAddr(ANCHOR), if self.is_standing { 0x58 } else { 8 }));
+        out.push(Range::new(RemoteAddr(ANCHOR), 8));
     }
 
-    fn standing_frame(&self) -> Option<RemoteAddr> {
-        self.is_standing.then_some(RemoteAddr(ANCHOR + 0x40))
+    fn standing_frame(&self) -> Option<(RemoteAddr, &[u8])> {
+        (!self.outermost.is_empty()).then_some((RemoteAddr(ANCHOR + 0x40), &self.outermost))
+    }
+
+    fn note_outermost(&mut self, addr: RemoteAddr, frame: &[u8]) {
+        assert_eq!(addr, RemoteAddr(ANCHOR + 0x40));
+        self.outermost = frame.to_vec();
     }
 
     fn decode(&mut self, bytes: &[u8]) -> Option<Head> {
-        self.is_standing = true;
         let current = RemoteAddr(u64::from_le_bytes(bytes[..8].try_into().unwrap()));
         Some(Head { current, limit: RemoteAddr::NULL })
     }
 }
 
-/// One frame, and the outermost one beside the anchor; notes what is copied.
+/// One frame, and the outermost one; notes what is copied.
 struct TwoFrames(RefCell<Vec<Vec<Range>>>);
 
 impl Memory for TwoFrames {
@@ -384,10 +390,10 @@ impl Memory for TwoFrames {
 }
 
 #[test]
-fn a_frame_that_stands_with_the_anchor_is_copied_with_it_alone() {
+fn an_outermost_frame_that_never_changes_is_copied_once() {
     let target = TwoFrames(RefCell::default());
     let (mut reader, mut chain) = (reader(), Chain::default());
-    let mut anchor = WithOutermost { is_standing: false };
+    let mut anchor = WithOutermost::default();
     for _ in 0..3 {
         assert_eq!(reader.read(&target, &mut anchor, &mut chain), Ok(Outcome::Clean));
         assert_eq!(functions(&chain), [SHIM, FUNCTION]);
@@ -395,5 +401,5 @@ fn a_frame_that_stands_with_the_anchor_is_copied_with_it_alone() {
     }
     let frame = Range::new(RemoteAddr(FUNCTION), 24);
     let last = target.0.borrow().last().cloned();
-    assert_eq!(last, Some(vec![frame, Range::new(RemoteAddr(ANCHOR), 0x58), frame]));
+    assert_eq!(last, Some(vec![frame, Range::new(RemoteAddr(ANCHOR), 8), frame]));
 }

@@ -1,0 +1,341 @@
+//! `RemoteUnwinder`: CPython 3.15's surface, for targets of every version that we know.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use pyo3::exceptions::{PyPermissionError, PyProcessLookupError, PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyInt, PyList};
+use slip_cpython::{AttachError, Interpreter, Keep, Look, LookRequest, ThreadLook, Which};
+use slip_model::{Interner, Outcome};
+use slip_remote::{LiveProcess, OpenError, Pause, ReadError, Stillness, thread_state};
+
+use crate::containers::{SeenInterpreter, SeenThread, stack_trace};
+use crate::counted::{Counted, Reads};
+use crate::frames::Frames;
+use crate::types::{self, Types};
+
+/// Deepest stack, as in CPython 3.15.
+const MAX_FRAMES: usize = 1_024 + 512;
+
+/// `mode`, as in `profiling.sampling.constants`.
+const MODE_WALL: i32 = 0;
+const MODE_CPU: i32 = 1;
+const MODE_GIL: i32 = 2;
+const MODE_ALL: i32 = 3;
+const MODE_EXCEPTION: i32 = 4;
+
+/// Reads the stacks of another Python process, which is neither stopped nor written to.
+///
+/// The surface is that of `_remote_debugging.RemoteUnwinder` of CPython 3.15; the process may run any CPython from 3.11 to 3.15.
+#[pyclass(module = "slipstream", frozen)]
+#[derive(Debug)]
+pub(crate) struct RemoteUnwinder {
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    types: &'static Types,
+    process: LiveProcess,
+    python: Interpreter,
+    interner: Interner,
+    stillness: Stillness,
+    request: LookRequest,
+    mode: i32,
+    skip_non_matching_threads: bool,
+    look: Look,
+    frames: Frames,
+    /// What the last look gave; it holds as long as the process stands still.
+    interpreters: Vec<SeenInterpreter>,
+    threads: Vec<SeenThread>,
+    is_whole: bool,
+    pause: Option<Pause>,
+    stats: Option<Stats>,
+    reads: Reads,
+}
+
+/// What `get_stats` tells.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stats {
+    samples: u64,
+    /// Samples that were the last one, or not.
+    whole_hits: u64,
+    misses: u64,
+    frames_kept: u64,
+    frames_read: u64,
+}
+
+fn open_error(error: &OpenError) -> PyErr {
+    match error {
+        OpenError::Denied { hint, .. } => PyPermissionError::new_err(format!("{error}; {hint}")),
+        _ => PyRuntimeError::new_err(error.to_string()),
+    }
+}
+
+fn attach_error(error: AttachError) -> PyErr {
+    match error {
+        AttachError::Read(error) => read_error(&error),
+        error => PyRuntimeError::new_err(error.to_string()),
+    }
+}
+
+fn read_error(error: &ReadError) -> PyErr {
+    match error {
+        ReadError::Gone { .. } => PyProcessLookupError::new_err(error.to_string()),
+        ReadError::Denied { .. } => PyPermissionError::new_err(error.to_string()),
+        _ => PyRuntimeError::new_err(error.to_string()),
+    }
+}
+
+#[pymethods]
+impl RemoteUnwinder {
+    #[new]
+    #[pyo3(signature = (pid, *, all_threads = false, only_active_thread = false, mode = 0, debug = false,
+        skip_non_matching_threads = true, native = false, gc = false, opcodes = false, cache_frames = false, stats = false))]
+    #[allow(clippy::fn_params_excessive_bools, clippy::too_many_arguments, reason = "CPython's signature")]
+    fn new(
+        py: Python<'_>,
+        pid: i32,
+        all_threads: bool,
+        only_active_thread: bool,
+        mode: i32,
+        debug: bool,
+        skip_non_matching_threads: bool,
+        native: bool,
+        gc: bool,
+        opcodes: bool,
+        cache_frames: bool,
+        stats: bool,
+    ) -> PyResult<Self> {
+        // Errors always say what went wrong, and frames are always kept.
+        let _ = (debug, cache_frames);
+        if all_threads && only_active_thread {
+            return Err(PyValueError::new_err("all_threads and only_active_thread cannot both be True"));
+        }
+        if !(MODE_WALL..=MODE_EXCEPTION).contains(&mode) {
+            return Err(PyValueError::new_err(format!("there is no mode {mode}")));
+        }
+        let not_found = || PyRuntimeError::new_err(format!("there is no process {pid}"));
+        let number = u32::try_from(pid).map_err(|_| not_found())?;
+        let process = LiveProcess::open(number).map_err(|error| open_error(&error))?;
+        let python = Interpreter::attach(&process).map_err(attach_error)?;
+        let which = match (all_threads, only_active_thread) {
+            (true, _) => Which::All,
+            (_, true) => Which::Holders,
+            _ => Which::Main,
+        };
+        let keep = match mode {
+            MODE_GIL if skip_non_matching_threads => Keep::Holders,
+            MODE_EXCEPTION if skip_non_matching_threads => Keep::WithException,
+            _ => Keep::All,
+        };
+        let types = Types::get(py)?;
+        Ok(Self {
+            state: Mutex::new(State {
+                types,
+                stillness: Stillness::watch(number),
+                process,
+                python,
+                interner: Interner::new(),
+                request: LookRequest { which, keep, native, gc, opcodes },
+                mode,
+                skip_non_matching_threads,
+                look: Look::default(),
+                frames: Frames::new(types, opcodes),
+                interpreters: Vec::new(),
+                threads: Vec::new(),
+                is_whole: false,
+                pause: None,
+                stats: stats.then(Stats::default),
+                reads: Reads::default(),
+            }),
+        })
+    }
+
+    /// The stacks of the threads that were asked for: a list of `InterpreterInfo`.
+    ///
+    /// Raises `RuntimeError` if the target changed so fast that no stack can be told, `ProcessLookupError` if it has ended.
+    fn get_stack_trace<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let state = &mut *self.lock();
+        if let Some(stats) = &mut state.stats {
+            stats.samples += 1;
+        }
+        if state.is_whole && state.stillness.has_stood_still() {
+            if let Some(stats) = &mut state.stats {
+                stats.whole_hits += 1;
+                stats.frames_kept += state.look.points.len() as u64;
+            }
+        } else {
+            state.look(py)?;
+        }
+        stack_trace(py, state.types, &state.interpreters, &state.threads)
+    }
+
+    /// Stops all threads of the process. False if they are stopped already.
+    ///
+    /// Raises `ProcessLookupError` if it has ended, `OSError` if it cannot be stopped.
+    fn pause_threads(&self) -> PyResult<bool> {
+        let state = &mut *self.lock();
+        if state.pause.is_some() {
+            return Ok(false);
+        }
+        state.pause = Some(Pause::stop(&state.process)?);
+        Ok(true)
+    }
+
+    /// Lets them run on. False if they were not stopped.
+    fn resume_threads(&self) -> bool {
+        self.lock().pause.take().is_some()
+    }
+
+    /// What was read and what was kept since the beginning.
+    fn get_stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let state = self.lock();
+        let stats = state.stats.ok_or_else(|| {
+            PyRuntimeError::new_err(
+                "Statistics collection was not enabled. Create RemoteUnwinder with stats=True to collect statistics.",
+            )
+        })?;
+        let reads = state.reads;
+        let percent = |part: u64, whole: u64| {
+            if whole == 0 { 0.0 } else { 100.0 * part as f64 / whole as f64 }
+        };
+        let dict = PyDict::new(py);
+        for (name, value) in [
+            ("total_samples", stats.samples),
+            ("frame_cache_hits", stats.whole_hits),
+            ("frame_cache_misses", stats.misses),
+            ("frame_cache_partial_hits", stats.samples.saturating_sub(stats.whole_hits + stats.misses)),
+            ("frames_read_from_cache", stats.frames_kept),
+            ("frames_read_from_memory", stats.frames_read),
+            ("memory_reads", reads.calls),
+            ("memory_bytes_read", reads.bytes),
+            ("stack_chunks_copied", 0),
+            ("code_object_cache_hits", stats.frames_kept),
+            ("code_object_cache_misses", state.frames.codes_read()),
+            ("stale_cache_invalidations", 0),
+            ("batched_read_attempts", reads.calls),
+            ("batched_read_successes", reads.calls),
+            ("batched_read_misses", 0),
+            ("batched_read_segments_requested", reads.ranges),
+            ("batched_read_segments_completed", reads.ranges_done),
+        ] {
+            dict.set_item(name, value)?;
+        }
+        let hits = stats.samples.saturating_sub(stats.misses);
+        dict.set_item("frame_cache_hit_rate", percent(hits, stats.samples))?;
+        let codes = stats.frames_kept + state.frames.codes_read();
+        dict.set_item("code_object_cache_hit_rate", percent(stats.frames_kept, codes))?;
+        dict.set_item("batched_read_success_rate", percent(reads.calls, reads.calls))?;
+        dict.set_item("batched_read_segment_completion_rate", percent(reads.ranges_done, reads.ranges))?;
+        Ok(dict)
+    }
+}
+
+impl RemoteUnwinder {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Reads the target.
+    fn look(&mut self, py: Python<'_>) -> PyResult<()> {
+        self.is_whole = false;
+        self.stillness.begin();
+        if self.frames.are_too_many() {
+            self.frames = Frames::new(self.types, self.request.opcodes);
+            self.interner = Interner::new();
+            self.python.forget_codes();
+            self.threads.clear();
+        }
+        let memory = Counted::new(&self.process, self.reads);
+        let result = self.python.look(&memory, &mut self.interner, &self.request, &mut self.look);
+        self.reads = memory.reads();
+        result.map_err(|error| read_error(&error))?;
+        self.frames.learn(py, &self.interner, &mut self.look.texts);
+        self.note(py)?;
+        self.is_whole = true;
+        Ok(())
+    }
+
+    /// Makes objects of what was seen.
+    fn note(&mut self, py: Python<'_>) -> PyResult<()> {
+        let look = &self.look;
+        let mut count = 0;
+        self.interpreters.truncate(look.interpreters.len());
+        for (nth, interpreter) in look.interpreters.iter().enumerate() {
+            let from = count;
+            for thread in &look.threads[interpreter.threads.clone()] {
+                let points = &look.points[thread.points.clone()];
+                if thread.outcome == Outcome::Torn {
+                    return Err(PyRuntimeError::new_err(
+                        "Incomplete sample: the stack changed while it was read",
+                    ));
+                }
+                if thread.truncated || points.len() > MAX_FRAMES {
+                    return Err(PyRuntimeError::new_err("Too many stack frames (possible infinite loop)"));
+                }
+                let status = self.status(thread);
+                if self.skip_non_matching_threads && self.mode == MODE_CPU && status & types::ON_CPU == 0 {
+                    continue;
+                }
+                // As a rule the threads are those of last time.
+                if self.threads.get(count).map(|seen| seen.key) != Some(thread.key) {
+                    let known = self.threads[count.min(self.threads.len())..]
+                        .iter()
+                        .position(|seen| seen.key == thread.key);
+                    match known {
+                        Some(at) => self.threads.swap(count, count + at),
+                        None => self.threads.insert(count, SeenThread::new(py, thread.key)),
+                    }
+                }
+                self.threads[count].update(py, &mut self.frames, (thread.native_tid, status), points)?;
+                count += 1;
+            }
+            let threads = from..count;
+            match self.interpreters.get_mut(nth) {
+                Some(seen) if seen.number == interpreter.id => seen.threads = threads,
+                _ => {
+                    let seen = SeenInterpreter {
+                        number: interpreter.id,
+                        id: PyInt::new(py, interpreter.id).unbind(),
+                        threads,
+                    };
+                    self.interpreters.truncate(nth);
+                    self.interpreters.push(seen);
+                }
+            }
+        }
+        // Those of other modes of the same threads are not worth keeping.
+        self.threads.truncate(count);
+        if let Some(stats) = &mut self.stats {
+            stats.frames_read += look.points.len() as u64;
+            stats.misses += 1;
+        }
+        Ok(())
+    }
+
+    fn status(&self, thread: &ThreadLook) -> u32 {
+        let bits = [
+            (thread.holds_gil, types::HAS_GIL),
+            (thread.requests_gil, types::GIL_REQUESTED),
+            (thread.has_exception, types::HAS_EXCEPTION),
+            (thread.is_main, types::MAIN_THREAD),
+        ];
+        let status = bits.iter().filter(|(is_so, _)| *is_so).fold(0, |status, (_, bit)| status | bit);
+        if self.mode != MODE_CPU && self.mode != MODE_ALL {
+            return status | types::UNKNOWN;
+        }
+        let on_cpu = u32::try_from(thread.native_tid).ok().and_then(|tid| {
+            self.stillness
+                .is_on_cpu(tid)
+                .or_else(|| thread_state(self.process.pid(), tid).map(|state| state == 'R'))
+        });
+        match on_cpu {
+            None => status | types::UNKNOWN,
+            Some(true) => status | types::ON_CPU,
+            Some(false) => status,
+        }
+    }
+}
