@@ -32,6 +32,8 @@ CASES = {
     "basic": ("basic", "stack_trace", 5.0),
     "busy": (None, "stack_trace", 1.3),
     "deep_static": ("deep_static", "stack_trace", 5.0),
+    "async_stack_trace": ("asyncio", "async_stack_trace", 3.0),
+    "all_awaited_by": ("asyncio", "all_awaited_by", 6.0),
 }
 
 

@@ -34,6 +34,7 @@ mod names;
 mod offsets;
 mod process;
 mod strings;
+mod tasks;
 mod threads;
 mod version;
 
@@ -42,4 +43,5 @@ pub use detect::{AttachError, detect};
 pub use lines::{LineSpan, Location, line_spans, location_at};
 pub use look::{InterpreterLook, Keep, Look, LookRequest, Point, ThreadLook, Which};
 pub use process::Interpreter;
+pub use tasks::{AsyncioOffsets, Task, TaskError, TaskList};
 pub use version::{SUPPORTED, Version};

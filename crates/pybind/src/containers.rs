@@ -2,8 +2,8 @@
 
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyInt, PyList};
-use slip_cpython::Point;
+use pyo3::types::{PyInt, PyList, PyString};
+use slip_cpython::{Point, TaskList};
 use slip_remote::RemoteAddr;
 
 use crate::frames::Frames;
@@ -112,6 +112,42 @@ pub(crate) fn stack_trace<'py>(
         list.append(new_struct(types.interpreter.bind(py), [id, of_it.into_any()])?)?;
     }
     Ok(list)
+}
+
+/// What `get_all_awaited_by` and `get_async_stack_trace` return.
+pub(crate) fn task_lists<'py>(
+    py: Python<'py>,
+    types: &Types,
+    frames: &mut Frames,
+    lists: &[TaskList],
+) -> PyResult<Bound<'py, PyList>> {
+    let mut coroutine = |addr: RemoteAddr, points: &[Point]| {
+        let stack = PyList::empty(py);
+        for point in points {
+            stack.append(frames.get(py, *point, false)?)?;
+        }
+        new_struct(types.coroutine.bind(py), [stack.into_any(), PyInt::new(py, addr.0).into_any()])
+    };
+    let all = PyList::empty(py);
+    for list in lists {
+        let tasks = PyList::empty(py);
+        for task in &list.tasks {
+            let awaited_by = PyList::empty(py);
+            for (addr, points) in &task.awaited_by {
+                awaited_by.append(coroutine(*addr, points)?)?;
+            }
+            let items = [
+                PyInt::new(py, task.addr.0).into_any(),
+                PyString::new(py, &task.name).into_any(),
+                PyList::new(py, [coroutine(task.addr, &task.stack)?])?.into_any(),
+                awaited_by.into_any(),
+            ];
+            tasks.append(new_struct(types.task.bind(py), items)?)?;
+        }
+        let items = [PyInt::new(py, list.native_tid).into_any(), tasks.into_any()];
+        all.append(new_struct(types.awaited.bind(py), items)?)?;
+    }
+    Ok(all)
 }
 
 /// Another list with the same items.

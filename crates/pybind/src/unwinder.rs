@@ -2,14 +2,16 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use pyo3::exceptions::{PyPermissionError, PyProcessLookupError, PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyOSError, PyPermissionError, PyProcessLookupError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyInt, PyList};
-use slip_cpython::{AttachError, Interpreter, Keep, Look, LookRequest, ThreadLook, Which};
+use slip_cpython::{
+    AsyncioOffsets, AttachError, Interpreter, Keep, Look, LookRequest, TaskError, TaskList, ThreadLook, Which,
+};
 use slip_model::{Interner, Outcome};
-use slip_remote::{LiveProcess, OpenError, Pause, ReadError, Stillness, thread_state};
+use slip_remote::{LiveProcess, OpenError, Pause, Pieces, ReadError, Remembered, Stillness, thread_state};
 
-use crate::containers::{SeenInterpreter, SeenThread, stack_trace};
+use crate::containers::{SeenInterpreter, SeenThread, stack_trace, task_lists};
 use crate::counted::{Counted, Reads};
 use crate::frames::Frames;
 use crate::types::{self, Types};
@@ -50,8 +52,27 @@ struct State {
     threads: Vec<SeenThread>,
     is_whole: bool,
     pause: Option<Pause>,
+    asyncio: Option<AsyncioOffsets>,
+    /// All tasks, and the running ones.
+    tasks: [SeenTasks; 2],
     stats: Option<Stats>,
     reads: Reads,
+}
+
+/// Which tasks.
+#[derive(Clone, Copy, Debug)]
+enum Tasks {
+    All = 0,
+    Running = 1,
+}
+
+/// Tasks as they were read last.
+#[derive(Debug, Default)]
+struct SeenTasks {
+    pieces: Pieces,
+    lists: Vec<TaskList>,
+    /// They hold as long as the process stands still.
+    is_whole: bool,
 }
 
 /// What `get_stats` tells.
@@ -75,6 +96,13 @@ fn open_error(error: &OpenError) -> PyErr {
 fn attach_error(error: AttachError) -> PyErr {
     match error {
         AttachError::Read(error) => read_error(&error),
+        error => PyRuntimeError::new_err(error.to_string()),
+    }
+}
+
+fn task_error(error: TaskError) -> PyErr {
+    match error {
+        TaskError::Read(error) => read_error(&error),
         error => PyRuntimeError::new_err(error.to_string()),
     }
 }
@@ -146,6 +174,8 @@ impl RemoteUnwinder {
                 threads: Vec::new(),
                 is_whole: false,
                 pause: None,
+                asyncio: None,
+                tasks: <[SeenTasks; 2]>::default(),
                 stats: stats.then(Stats::default),
                 reads: Reads::default(),
             }),
@@ -171,6 +201,22 @@ impl RemoteUnwinder {
         stack_trace(py, state.types, &state.interpreters, &state.threads)
     }
 
+    /// All tasks of asyncio, and who waits for each: a list of `AwaitedInfo`, one for each thread and one, with thread 0, for tasks
+    /// whose thread has ended. CPython 3.14 on.
+    ///
+    /// Raises `RuntimeError` if the process has not imported asyncio, or its tasks changed while they were read.
+    fn get_all_awaited_by<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        self.lock().tasks(py, Tasks::All)
+    }
+
+    /// The running tasks, and those that wait for them, directly or through others: a list of `AwaitedInfo`, one for each thread that
+    /// runs one. CPython 3.14 on.
+    ///
+    /// Raises `RuntimeError` as `get_all_awaited_by` does.
+    fn get_async_stack_trace<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        self.lock().tasks(py, Tasks::Running)
+    }
+
     /// Stops all threads of the process. False if they are stopped already.
     ///
     /// Raises `ProcessLookupError` if it has ended, `OSError` if it cannot be stopped.
@@ -179,7 +225,8 @@ impl RemoteUnwinder {
         if state.pause.is_some() {
             return Ok(false);
         }
-        state.pause = Some(Pause::stop(&state.process)?);
+        let error = |error: std::io::Error| PyOSError::new_err((error.raw_os_error(), error.to_string()));
+        state.pause = Some(Pause::stop(&state.process).map_err(error)?);
         Ok(true)
     }
 
@@ -239,16 +286,71 @@ impl RemoteUnwinder {
 }
 
 impl State {
-    /// Reads the target.
-    fn look(&mut self, py: Python<'_>) -> PyResult<()> {
-        self.is_whole = false;
-        self.stillness.begin();
+    /// Forgets what was made for a target that makes ever new code.
+    fn make_room(&mut self) {
         if self.frames.are_too_many() {
             self.frames = Frames::new(self.types, self.request.opcodes);
             self.interner = Interner::new();
             self.python.forget_codes();
             self.threads.clear();
+            self.interpreters.clear();
         }
+    }
+
+    /// Begins to read: what was read before holds no longer than what is read now.
+    fn begin(&mut self) {
+        self.is_whole = false;
+        self.tasks.iter_mut().for_each(|tasks| tasks.is_whole = false);
+        self.stillness.begin();
+        self.make_room();
+    }
+
+    /// Asyncio's tasks.
+    fn tasks<'py>(&mut self, py: Python<'py>, which: Tasks) -> PyResult<Bound<'py, PyList>> {
+        let at = which as usize;
+        if !self.tasks[at].is_whole || !self.stillness.has_stood_still() {
+            self.begin();
+            self.read_tasks(py, which)?;
+            self.tasks[at].is_whole = true;
+        }
+        task_lists(py, self.types, &mut self.frames, &self.tasks[at].lists)
+    }
+
+    fn read_tasks(&mut self, py: Python<'_>, which: Tasks) -> PyResult<()> {
+        let asyncio = self.asyncio()?;
+        let memory = Counted::new(&self.process, self.reads);
+        let (interner, texts) = (&mut self.interner, &mut self.look.texts);
+        let seen = &mut self.tasks[which as usize];
+        let remembered = Remembered::new(&memory, &mut seen.pieces);
+        let lists = match which {
+            Tasks::All => self.python.all_tasks(&remembered, interner, &asyncio, texts),
+            Tasks::Running => self.python.running_tasks(&remembered, interner, &asyncio, texts),
+        };
+        remembered.finish();
+        self.reads = memory.reads();
+        self.frames.learn(py, &self.interner, &mut self.look.texts);
+        seen.lists = lists.map_err(task_error)?;
+        Ok(())
+    }
+
+    /// Where asyncio keeps its tasks; the process may have imported it since we looked last.
+    fn asyncio(&mut self) -> PyResult<AsyncioOffsets> {
+        if let Some(asyncio) = self.asyncio {
+            return Ok(asyncio);
+        }
+        let mut found = AsyncioOffsets::read(&self.process);
+        if matches!(found, Err(TaskError::NoAsyncio)) {
+            self.process.find_new_modules();
+            found = AsyncioOffsets::read(&self.process);
+        }
+        let asyncio = found.map_err(task_error)?;
+        self.asyncio = Some(asyncio);
+        Ok(asyncio)
+    }
+
+    /// Reads the target.
+    fn look(&mut self, py: Python<'_>) -> PyResult<()> {
+        self.begin();
         let memory = Counted::new(&self.process, self.reads);
         let result = self.python.look(&memory, &mut self.interner, &self.request, &mut self.look);
         self.reads = memory.reads();

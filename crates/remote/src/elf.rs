@@ -49,7 +49,7 @@ const MAX_TABLE_BYTES: u64 = 32 << 20;
 const MAX_NAMES_BYTES: u64 = 64 << 20;
 
 /// Sections that interpreters are found by.
-const WANTED_SECTIONS: [&str; 1] = [".PyRuntime"];
+const WANTED_SECTIONS: [&str; 2] = [".PyRuntime", ".AsyncioDebug"];
 
 impl ElfFacts {
     pub(crate) fn symbol(&self, name: &str) -> Option<u64> {

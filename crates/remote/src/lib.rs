@@ -16,6 +16,7 @@ mod perf;
 mod plan;
 mod prefetch;
 mod procfs;
+mod remembered;
 mod ring;
 mod stillness;
 mod switches;
@@ -37,5 +38,6 @@ pub use procfs::{
     Activity, ActivityReader, ChildrenReader, ProcessStat, WaitPlace, children_of, command_line, parse_stat,
     process_stat, status_value, thread_state, threads_of,
 };
+pub use remembered::{Pieces, Remembered};
 pub use stillness::Stillness;
 pub use switches::notes_switches;

@@ -103,6 +103,13 @@ impl LiveProcess {
         Ok(process)
     }
 
+    /// Looks for libraries that the process has loaded since.
+    pub fn find_new_modules(&mut self) {
+        let maps = fs::read(format!("/proc/{}/maps", self.pid)).unwrap_or_default();
+        let mappings = parse_maps(&String::from_utf8_lossy(&maps));
+        self.modules = find_modules(self.pid, &self.program, &mappings);
+    }
+
     /// The process id as this host numbers it.
     pub fn pid(&self) -> u32 {
         self.pid
@@ -265,6 +272,8 @@ fn find_modules(pid: u32, program: &Path, mappings: &[Mapping]) -> Vec<(std::syn
         let name = mapping.path.rsplit('/').next().unwrap_or("");
         let is_program = mapping.path == program;
         let holds_interpreter = name.starts_with("libpython") || name.starts_with("libphp");
+        // Where it is not part of the interpreter, `asyncio` keeps its tasks in a library of its own.
+        let holds_interpreter = holds_interpreter || name.starts_with("_asyncio.");
         if !is_program && !holds_interpreter {
             continue;
         }

@@ -44,6 +44,37 @@ pub(crate) struct Offsets {
     pub(crate) frame: FrameOffsets,
     pub(crate) code: CodeOffsets,
     pub(crate) object: ObjectOffsets,
+    /// What stacks of asyncio's tasks need; from 3.14 on, where asyncio says where its tasks are.
+    pub(crate) waiting: Option<WaitingOffsets>,
+}
+
+/// `PyGenObject`, which coroutines and asynchronous generators share, and what is found through it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WaitingOffsets {
+    /// `gi_iframe`: the frame within the object.
+    pub(crate) iframe: usize,
+    /// `gi_frame_state`, one byte.
+    pub(crate) frame_state: usize,
+    pub(crate) states: FrameStates,
+    /// `_PyInterpreterFrame.stackpointer`
+    pub(crate) stackpointer: usize,
+    /// `PySetObject`
+    pub(crate) set_table: usize,
+    pub(crate) set_mask: usize,
+    /// `PyLongObject`
+    pub(crate) long_tag: usize,
+    pub(crate) long_digits: usize,
+}
+
+/// Values of `PyFrameState`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FrameStates {
+    /// `FRAME_SUSPENDED_YIELD_FROM`: it waits for another object.
+    pub(crate) waits: &'static [i8],
+    /// `FRAME_COMPLETED`, `FRAME_CLEARED`: it has no frame any more.
+    pub(crate) over: &'static [i8],
+    /// How far below the top of the stack the object is that it waits for.
+    pub(crate) awaited: u64,
 }
 
 /// `PyInterpreterState`
@@ -444,6 +475,20 @@ impl Offsets {
         let numbers = [code.firstlineno, code.firsttraceable];
         ensure(numbers.iter().all(|field| field + 4 <= code.code_adaptive), "code object")?;
         ensure(pointers.iter().all(|field| *field > code.firstlineno), "code object")?;
+
+        if let Some(waiting) = &self.waiting {
+            let fields = [
+                waiting.iframe,
+                waiting.frame_state,
+                waiting.set_table,
+                waiting.set_mask,
+                waiting.long_tag,
+                waiting.long_digits,
+            ];
+            ensure(below(MAX_OBJECT_BYTES, &fields), "object")?;
+            ensure(waiting.frame_state < waiting.iframe, "generator")?;
+            ensure(waiting.stackpointer + 8 <= frame.len, "frame")?;
+        }
 
         let object = &self.object;
         let fields = [

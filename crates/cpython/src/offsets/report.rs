@@ -3,8 +3,8 @@
 use slip_remote::{Memory, RemoteAddr};
 
 use super::{
-    CodeOffsets, CurrentFrame, FrameOffsets, GilOffsets, GilPlace, InterpreterOffsets, ManagedDict,
-    ObjectOffsets, Offsets, Running, StatusOffsets, ThreadOffsets,
+    CodeOffsets, CurrentFrame, FrameOffsets, FrameStates, GilOffsets, GilPlace, InterpreterOffsets,
+    ManagedDict, ObjectOffsets, Offsets, Running, StatusOffsets, ThreadOffsets, WaitingOffsets,
 };
 use crate::bytes::u64_at;
 use crate::{AttachError, Version};
@@ -71,8 +71,23 @@ pub(crate) struct Report {
     pub(crate) unicode_state: usize,
     pub(crate) unicode_length: usize,
     pub(crate) asciiobject_size: usize,
+    pub(crate) waiting: Option<ReportWaiting>,
     /// Not reported by this version, so as the header files have it: `PyHeapTypeObject.ht_cached_keys`.
     pub(crate) cached_keys: usize,
+}
+
+/// `gen_object.`, `interpreter_frame.`, `set_object.`, `long_object.`
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReportWaiting {
+    pub(crate) iframe: usize,
+    pub(crate) frame_state: usize,
+    /// Not reported.
+    pub(crate) states: FrameStates,
+    pub(crate) stackpointer: usize,
+    pub(crate) set_table: usize,
+    pub(crate) set_mask: usize,
+    pub(crate) long_tag: usize,
+    pub(crate) long_digits: usize,
 }
 
 /// Where `threads.main` is found.
@@ -242,6 +257,16 @@ impl Report {
                 values_first: 8,
                 managed_dict: ManagedDict::Inline { dict: 24 },
             },
+            waiting: self.waiting.map(|waiting| WaitingOffsets {
+                iframe: field(waiting.iframe),
+                frame_state: field(waiting.frame_state),
+                states: waiting.states,
+                stackpointer: field(waiting.stackpointer),
+                set_table: field(waiting.set_table),
+                set_mask: field(waiting.set_mask),
+                long_tag: field(waiting.long_tag),
+                long_digits: field(waiting.long_digits),
+            }),
         })
     }
 }

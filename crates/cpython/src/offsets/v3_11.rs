@@ -78,4 +78,5 @@ pub(super) const OFFSETS: Offsets = Offsets {
         values_first: 0,
         managed_dict: ManagedDict::Pair { dict: 24, values: 32 },
     },
+    waiting: None,
 };

@@ -77,4 +77,5 @@ pub(super) const OFFSETS: Offsets = Offsets {
         values_first: 0,
         managed_dict: ManagedDict::Tagged { either: 24 },
     },
+    waiting: None,
 };

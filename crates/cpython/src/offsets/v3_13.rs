@@ -56,5 +56,6 @@ pub(super) const REPORT: Report = Report {
     unicode_state: 68,
     unicode_length: 69,
     asciiobject_size: 70,
+    waiting: None,
     cached_keys: 880,
 };

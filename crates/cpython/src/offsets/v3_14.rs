@@ -3,8 +3,8 @@
 //! The order is that of `_Py_DebugOffsets` in
 //! <https://github.com/python/cpython/blob/v3.14.0/Include/internal/pycore_debug_offsets.h>
 
-use super::Running;
-use super::report::{Report, ThreadsMain};
+use super::report::{Report, ReportWaiting, ThreadsMain};
+use super::{FrameStates, Running};
 
 pub(super) const REPORT: Report = Report {
     len: 95,
@@ -61,5 +61,15 @@ pub(super) const REPORT: Report = Report {
     unicode_state: 78,
     unicode_length: 79,
     asciiobject_size: 80,
+    waiting: Some(ReportWaiting {
+        iframe: 85,
+        frame_state: 86,
+        states: FrameStates { waits: &[-1], over: &[1, 4], awaited: 8 },
+        stackpointer: 37,
+        set_table: 64,
+        set_mask: 65,
+        long_tag: 72,
+        long_digits: 73,
+    }),
     cached_keys: 880,
 };

@@ -3,8 +3,8 @@
 //! The order is that of `_Py_DebugOffsets` in
 //! <https://github.com/python/cpython/blob/v3.15.0/Include/internal/pycore_debug_offsets.h>
 
-use super::Running;
-use super::report::{Report, ThreadsMain};
+use super::report::{Report, ReportWaiting, ThreadsMain};
+use super::{FrameStates, Running};
 
 pub(super) const REPORT: Report = Report {
     len: 111,
@@ -61,5 +61,16 @@ pub(super) const REPORT: Report = Report {
     unicode_state: 90,
     unicode_length: 91,
     asciiobject_size: 92,
+    waiting: Some(ReportWaiting {
+        iframe: 101,
+        frame_state: 102,
+        // FRAME_SUSPENDED_YIELD_FROM and its _LOCKED form; FRAME_CLEARED.
+        states: FrameStates { waits: &[2, 3], over: &[5], awaited: 16 },
+        stackpointer: 45,
+        set_table: 76,
+        set_mask: 77,
+        long_tag: 84,
+        long_digits: 85,
+    }),
     cached_keys: 888,
 };

@@ -1,4 +1,4 @@
-"""Reads the process PID, as one that `target.py` runs in, and compares what is seen with the report on standard input."""
+"""Reads the process PID, as one that `threads_target.py` runs in, and compares what is seen with the report on standard input."""
 
 import json
 import sys
