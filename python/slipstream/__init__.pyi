@@ -86,6 +86,15 @@ class RemoteUnwinder:
         Raises ``RuntimeError`` if the target changed so fast that no stack can be told, ``ProcessLookupError`` if it has ended.
         """
 
+    def get_all_awaited_by(self) -> list[AwaitedInfo]:
+        """All tasks of asyncio and who waits for each, a list for each thread and one, with thread 0, for those whose thread has ended.
+
+        CPython 3.14 on. Raises ``RuntimeError`` if asyncio has not been imported, or its tasks changed while they were read.
+        """
+
+    def get_async_stack_trace(self) -> list[AwaitedInfo]:
+        """The running task of each thread that has one, and those that wait for it, directly or through others."""
+
     def pause_threads(self) -> bool:
         """Stops all threads of the process; False if they are stopped already."""
 

@@ -43,5 +43,5 @@ pub use detect::{AttachError, detect};
 pub use lines::{LineSpan, Location, line_spans, location_at};
 pub use look::{InterpreterLook, Keep, Look, LookRequest, Point, ThreadLook, Which};
 pub use process::Interpreter;
-pub use tasks::{AsyncioOffsets, Task, TaskError, TaskList};
+pub use tasks::{AllTasks, AsyncioOffsets, Task, TaskError, TaskList};
 pub use version::{SUPPORTED, Version};

@@ -84,7 +84,7 @@ pub struct Look {
     pub threads: Vec<ThreadLook>,
     /// Their frames, the innermost first.
     pub points: Vec<Point>,
-    /// Code objects that were met first.
+    /// Code objects that were met first, also by looks that failed. Whoever looks takes them out: they are said once.
     pub texts: Vec<CodeText>,
 }
 
@@ -125,7 +125,6 @@ impl Look {
         self.interpreters.clear();
         self.threads.clear();
         self.points.clear();
-        self.texts.clear();
     }
 }
 
@@ -133,7 +132,7 @@ impl Interpreter {
     /// Looks at the threads that were asked for.
     ///
     /// `interner` must be the same with each call, and `out` has the same lifetime as it: a code object is described once. What
-    /// was in `out` is lost.
+    /// was in `out` is lost, but for the texts.
     ///
     /// # Errors
     ///
@@ -150,7 +149,7 @@ impl Interpreter {
         out: &mut Look,
     ) -> Result<(), ReadError> {
         out.clear();
-        out.texts = self.codes.take_texts();
+        out.texts.append(&mut self.codes.take_texts());
         if !std::mem::replace(&mut self.offsets.thread.status.is_read, true) {
             // More is copied of each thread's state from now on.
             self.states.iter_mut().for_each(|state| state.threads.clear());

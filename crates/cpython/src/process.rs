@@ -386,7 +386,7 @@ impl Interpreter {
     }
 
     /// What code objects must have been confirmed under to hold, see `code.rs`.
-    fn epoch(&self, now_ns: u64) -> u64 {
+    pub(crate) fn epoch(&self, now_ns: u64) -> u64 {
         match self.offsets.interpreter.code_object_generation {
             // Interpreters may free each other's memory: the count of all counts. An interpreter that ends or begins
             // changes the sum in practice always.

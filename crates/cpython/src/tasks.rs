@@ -8,7 +8,7 @@
 use std::collections::{HashMap, HashSet};
 
 use slip_model::Interner;
-use slip_remote::{Memory, ReadError, RemoteAddr, Symbols, read_c_string};
+use slip_remote::{Memory, ReadError, Remembered, RemoteAddr, Symbols, read_c_string};
 use thiserror::Error;
 
 use crate::bytes::{addr_at, u32_at, u64_at};
@@ -102,6 +102,15 @@ pub struct TaskList {
     pub tasks: Vec<Task>,
 }
 
+/// All tasks, as [`Interpreter::all_tasks`] found them.
+#[derive(Debug, Default)]
+pub struct AllTasks {
+    /// A list for each thread.
+    pub lists: Vec<TaskList>,
+    /// What was known of code objects and which lists of threads there were; `None` if the lists are not whole.
+    key: Option<(u64, Vec<(RemoteAddr, RemoteAddr)>)>,
+}
+
 /// A task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Task {
@@ -185,14 +194,25 @@ impl Interpreter {
     /// # Errors
     ///
     /// See [`TaskError`].
+    ///
+    /// What is in `found` must be what the last call with the same pieces of memory gave; it is left alone if it still holds, and
+    /// the result is false.
     pub fn all_tasks<M: Memory + ?Sized>(
         &mut self,
-        memory: &M,
+        memory: &Remembered<'_, M>,
         interner: &mut Interner,
         asyncio: &AsyncioOffsets,
         texts: &mut Vec<CodeText>,
-    ) -> Result<Vec<TaskList>, TaskError> {
-        self.read_tasks(memory, interner, asyncio, texts, |reader, state| {
+        found: &mut AllTasks,
+    ) -> Result<bool, TaskError> {
+        self.begin(memory)?;
+        let threads = self.states.iter().map(|state| (state.addr, state.fields.threads_head)).collect();
+        let key = Some((self.epoch(self.now_ns), threads));
+        if found.key == key && memory.is_unchanged()? {
+            return Ok(false);
+        }
+        found.key = None;
+        found.lists = self.read_tasks(memory, interner, asyncio, texts, |reader, state| {
             let mut lists = Vec::new();
             for thread in &state.threads {
                 let tasks = reader.list(thread.addr.offset(asyncio.thread_tasks))?;
@@ -201,7 +221,9 @@ impl Interpreter {
             let tasks = reader.list(state.addr.offset(asyncio.interpreter_tasks))?;
             lists.push(TaskList { native_tid: 0, tasks });
             Ok(lists)
-        })
+        })?;
+        found.key = key;
+        Ok(true)
     }
 
     /// The running task of each thread that has one, and those that wait for it, directly or through others.
@@ -216,6 +238,7 @@ impl Interpreter {
         asyncio: &AsyncioOffsets,
         texts: &mut Vec<CodeText>,
     ) -> Result<Vec<TaskList>, TaskError> {
+        self.begin(memory)?;
         self.read_tasks(memory, interner, asyncio, texts, |reader, state| {
             let mut lists = Vec::new();
             for at in 0..state.threads.len() {
@@ -238,7 +261,6 @@ impl Interpreter {
     ) -> Result<Vec<TaskList>, TaskError> {
         let waiting = self.offsets.waiting.ok_or(TaskError::TooOld)?;
         texts.append(&mut self.codes.take_texts());
-        self.begin(memory)?;
         let mut states = std::mem::take(&mut self.states);
         let mut reader = Reader { python: self, memory, interner, asyncio, waiting, kinds: HashMap::new() };
         let mut lists = Vec::new();

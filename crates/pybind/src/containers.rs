@@ -114,38 +114,81 @@ pub(crate) fn stack_trace<'py>(
     Ok(list)
 }
 
+/// The tasks of a thread as they were seen last.
+#[derive(Debug)]
+pub(crate) struct SeenTaskList {
+    tid: Py<PyInt>,
+    tasks: Vec<SeenTask>,
+}
+
+#[derive(Debug)]
+struct SeenTask {
+    name: Py<PyString>,
+    own: SeenCoroutine,
+    awaited_by: Vec<SeenCoroutine>,
+}
+
+/// The stack of a task, and the task's address. The list is never handed out.
+#[derive(Debug)]
+struct SeenCoroutine {
+    addr: Py<PyInt>,
+    frames: Py<PyList>,
+}
+
+impl SeenCoroutine {
+    fn new(py: Python<'_>, frames: &mut Frames, addr: RemoteAddr, points: &[Point]) -> PyResult<Self> {
+        let list = PyList::empty(py);
+        for point in points {
+            list.append(frames.get(py, *point, false)?)?;
+        }
+        Ok(Self { addr: PyInt::new(py, addr.0).unbind(), frames: list.unbind() })
+    }
+
+    fn to_object<'py>(&self, py: Python<'py>, types: &Types) -> PyResult<Bound<'py, PyAny>> {
+        let frames = copy_of(self.frames.bind(py))?.into_any();
+        new_struct(types.coroutine.bind(py), [frames, self.addr.bind(py).clone().into_any()])
+    }
+}
+
+impl SeenTaskList {
+    pub(crate) fn new(py: Python<'_>, frames: &mut Frames, list: &TaskList) -> PyResult<Self> {
+        let mut tasks = Vec::with_capacity(list.tasks.len());
+        for task in &list.tasks {
+            let name = PyString::new(py, &task.name).unbind();
+            let own = SeenCoroutine::new(py, frames, task.addr, &task.stack)?;
+            let waiters = task.awaited_by.iter();
+            let awaited_by = waiters.map(|(addr, points)| SeenCoroutine::new(py, frames, *addr, points));
+            tasks.push(SeenTask { name, own, awaited_by: awaited_by.collect::<PyResult<_>>()? });
+        }
+        Ok(Self { tid: PyInt::new(py, list.native_tid).unbind(), tasks })
+    }
+
+    fn to_object<'py>(&self, py: Python<'py>, types: &Types) -> PyResult<Bound<'py, PyAny>> {
+        let tasks = PyList::empty(py);
+        for task in &self.tasks {
+            let own = PyList::empty(py);
+            own.append(task.own.to_object(py, types)?)?;
+            let awaited_by = PyList::empty(py);
+            for waiter in &task.awaited_by {
+                awaited_by.append(waiter.to_object(py, types)?)?;
+            }
+            let (addr, name) = (task.own.addr.bind(py).clone(), task.name.bind(py).clone());
+            let items = [addr.into_any(), name.into_any(), own.into_any(), awaited_by.into_any()];
+            tasks.append(new_struct(types.task.bind(py), items)?)?;
+        }
+        new_struct(types.awaited.bind(py), [self.tid.bind(py).clone().into_any(), tasks.into_any()])
+    }
+}
+
 /// What `get_all_awaited_by` and `get_async_stack_trace` return.
 pub(crate) fn task_lists<'py>(
     py: Python<'py>,
     types: &Types,
-    frames: &mut Frames,
-    lists: &[TaskList],
+    lists: &[SeenTaskList],
 ) -> PyResult<Bound<'py, PyList>> {
-    let mut coroutine = |addr: RemoteAddr, points: &[Point]| {
-        let stack = PyList::empty(py);
-        for point in points {
-            stack.append(frames.get(py, *point, false)?)?;
-        }
-        new_struct(types.coroutine.bind(py), [stack.into_any(), PyInt::new(py, addr.0).into_any()])
-    };
     let all = PyList::empty(py);
     for list in lists {
-        let tasks = PyList::empty(py);
-        for task in &list.tasks {
-            let awaited_by = PyList::empty(py);
-            for (addr, points) in &task.awaited_by {
-                awaited_by.append(coroutine(*addr, points)?)?;
-            }
-            let items = [
-                PyInt::new(py, task.addr.0).into_any(),
-                PyString::new(py, &task.name).into_any(),
-                PyList::new(py, [coroutine(task.addr, &task.stack)?])?.into_any(),
-                awaited_by.into_any(),
-            ];
-            tasks.append(new_struct(types.task.bind(py), items)?)?;
-        }
-        let items = [PyInt::new(py, list.native_tid).into_any(), tasks.into_any()];
-        all.append(new_struct(types.awaited.bind(py), items)?)?;
+        all.append(list.to_object(py, types)?)?;
     }
     Ok(all)
 }

@@ -6,12 +6,12 @@ use pyo3::exceptions::{PyOSError, PyPermissionError, PyProcessLookupError, PyRun
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyInt, PyList};
 use slip_cpython::{
-    AsyncioOffsets, AttachError, Interpreter, Keep, Look, LookRequest, TaskError, TaskList, ThreadLook, Which,
+    AllTasks, AsyncioOffsets, AttachError, Interpreter, Keep, Look, LookRequest, TaskError, ThreadLook, Which,
 };
 use slip_model::{Interner, Outcome};
 use slip_remote::{LiveProcess, OpenError, Pause, Pieces, ReadError, Remembered, Stillness, thread_state};
 
-use crate::containers::{SeenInterpreter, SeenThread, stack_trace, task_lists};
+use crate::containers::{SeenInterpreter, SeenTaskList, SeenThread, stack_trace, task_lists};
 use crate::counted::{Counted, Reads};
 use crate::frames::Frames;
 use crate::types::{self, Types};
@@ -70,7 +70,8 @@ enum Tasks {
 #[derive(Debug, Default)]
 struct SeenTasks {
     pieces: Pieces,
-    lists: Vec<TaskList>,
+    all: AllTasks,
+    lists: Vec<SeenTaskList>,
     /// They hold as long as the process stands still.
     is_whole: bool,
 }
@@ -294,6 +295,7 @@ impl State {
             self.python.forget_codes();
             self.threads.clear();
             self.interpreters.clear();
+            self.tasks = <[SeenTasks; 2]>::default();
         }
     }
 
@@ -313,7 +315,7 @@ impl State {
             self.read_tasks(py, which)?;
             self.tasks[at].is_whole = true;
         }
-        task_lists(py, self.types, &mut self.frames, &self.tasks[at].lists)
+        task_lists(py, self.types, &self.tasks[at].lists)
     }
 
     fn read_tasks(&mut self, py: Python<'_>, which: Tasks) -> PyResult<()> {
@@ -322,14 +324,21 @@ impl State {
         let (interner, texts) = (&mut self.interner, &mut self.look.texts);
         let seen = &mut self.tasks[which as usize];
         let remembered = Remembered::new(&memory, &mut seen.pieces);
-        let lists = match which {
-            Tasks::All => self.python.all_tasks(&remembered, interner, &asyncio, texts),
-            Tasks::Running => self.python.running_tasks(&remembered, interner, &asyncio, texts),
+        let is_new = match which {
+            Tasks::All => self.python.all_tasks(&remembered, interner, &asyncio, texts, &mut seen.all),
+            Tasks::Running => {
+                let lists = self.python.running_tasks(&remembered, interner, &asyncio, texts);
+                lists.map(|lists| seen.all.lists = lists).map(|()| true)
+            }
         };
         remembered.finish();
         self.reads = memory.reads();
         self.frames.learn(py, &self.interner, &mut self.look.texts);
-        seen.lists = lists.map_err(task_error)?;
+        if is_new.map_err(task_error)? {
+            let lists = seen.all.lists.iter();
+            seen.lists =
+                lists.map(|list| SeenTaskList::new(py, &mut self.frames, list)).collect::<PyResult<_>>()?;
+        }
         Ok(())
     }
 
@@ -354,8 +363,8 @@ impl State {
         let memory = Counted::new(&self.process, self.reads);
         let result = self.python.look(&memory, &mut self.interner, &self.request, &mut self.look);
         self.reads = memory.reads();
-        result.map_err(|error| read_error(&error))?;
         self.frames.learn(py, &self.interner, &mut self.look.texts);
+        result.map_err(|error| read_error(&error))?;
         self.note(py)?;
         self.is_whole = true;
         Ok(())

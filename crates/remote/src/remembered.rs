@@ -20,6 +20,9 @@ pub struct Pieces {
     /// At most one piece of a page, in ascending order.
     ranges: Vec<Range>,
     bytes: Vec<u8>,
+    /// What was fetched the time before, and whether nothing else was read then.
+    last: Vec<u8>,
+    was_enough: bool,
     /// Where each piece begins in the bytes, by page.
     starts: HashMap<u64, (usize, Range)>,
     /// First and last plus one byte that this look has read, by page.
@@ -32,7 +35,15 @@ pub struct Pieces {
 #[derive(Debug)]
 pub struct Remembered<'a, M: ?Sized> {
     memory: &'a M,
-    state: RefCell<(&'a mut Pieces, bool)>,
+    state: RefCell<State<'a>>,
+}
+
+#[derive(Debug)]
+struct State<'a> {
+    pieces: &'a mut Pieces,
+    is_fetched: bool,
+    /// All pieces could be read, and nothing else has been.
+    is_enough: bool,
 }
 
 impl<'a, M: Memory + ?Sized> Remembered<'a, M> {
@@ -40,12 +51,35 @@ impl<'a, M: Memory + ?Sized> Remembered<'a, M> {
     pub fn new(memory: &'a M, pieces: &'a mut Pieces) -> Self {
         pieces.starts.clear();
         pieces.used.clear();
-        Self { memory, state: RefCell::new((pieces, false)) }
+        Self { memory, state: RefCell::new(State { pieces, is_fetched: false, is_enough: true }) }
+    }
+
+    /// Whether all that the last look has read holds the same still, so that another one would find the same. Fetches it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Memory::read_ranges`].
+    pub fn is_unchanged(&self) -> Result<bool, ReadError> {
+        let state = &mut *self.state.borrow_mut();
+        state.fetch(self.memory)?;
+        let pieces = &state.pieces;
+        let is_unchanged = pieces.was_enough && state.is_enough && pieces.last == pieces.bytes;
+        if is_unchanged {
+            // The next look begins with the same.
+            state.pieces.keep_all();
+        }
+        Ok(is_unchanged)
     }
 
     /// Ends the look: the next one begins with what this one has read.
     pub fn finish(self) {
-        let (pieces, _) = self.state.into_inner();
+        let State { pieces, is_fetched, is_enough } = self.state.into_inner();
+        if !is_fetched {
+            return;
+        }
+        let before = pieces.ranges.len();
+        pieces.was_enough = is_enough && before == pieces.used.len();
+        std::mem::swap(&mut pieces.last, &mut pieces.bytes);
         pieces.ranges.clear();
         let range = |(page, (from, to)): (&u64, &(u64, u64))| {
             Range::new(RemoteAddr(page * PAGE_BYTES + from), usize::try_from(to - from).unwrap_or(0))
@@ -56,8 +90,28 @@ impl<'a, M: Memory + ?Sized> Remembered<'a, M> {
     }
 }
 
-impl Pieces {
+impl State<'_> {
     fn fetch<M: Memory + ?Sized>(&mut self, memory: &M) -> Result<(), ReadError> {
+        if !std::mem::replace(&mut self.is_fetched, true) {
+            self.is_enough = self.pieces.fetch(memory)?;
+        }
+        Ok(())
+    }
+}
+
+impl Pieces {
+    /// Takes all pieces for used.
+    fn keep_all(&mut self) {
+        let part = |range: &Range| {
+            let from = range.addr.0 % PAGE_BYTES;
+            (range.addr.0 / PAGE_BYTES, (from, from + range.len as u64))
+        };
+        self.used.extend(self.ranges.iter().map(part));
+    }
+
+    /// Copies all pieces; false if some cannot be read.
+    fn fetch<M: Memory + ?Sized>(&mut self, memory: &M) -> Result<bool, ReadError> {
+        let mut is_whole = true;
         self.bytes.resize(self.ranges.iter().map(|range| range.len).sum(), 0);
         let (mut done, mut at) = (0, 0);
         while done < self.ranges.len() {
@@ -72,9 +126,10 @@ impl Pieces {
             if let Some(gone) = self.ranges.get(done) {
                 at += gone.len;
                 done += 1;
+                is_whole = false;
             }
         }
-        Ok(())
+        Ok(is_whole)
     }
 
     /// The part of a page, if it was fetched.
@@ -107,11 +162,9 @@ fn parts(addr: RemoteAddr, len: usize) -> impl Iterator<Item = (u64, std::ops::R
 
 impl<M: Memory + ?Sized> Memory for Remembered<'_, M> {
     fn read(&self, addr: RemoteAddr, buf: &mut [u8]) -> Result<(), ReadError> {
-        let mut state = self.state.borrow_mut();
-        let (pieces, is_fetched) = &mut *state;
-        if !std::mem::replace(is_fetched, true) {
-            pieces.fetch(self.memory)?;
-        }
+        let state = &mut *self.state.borrow_mut();
+        state.fetch(self.memory)?;
+        let pieces = &mut *state.pieces;
         let mut is_known = true;
         for (at, part) in parts(addr, buf.len()) {
             match pieces.find(at, part.len()) {
@@ -123,6 +176,7 @@ impl<M: Memory + ?Sized> Memory for Remembered<'_, M> {
             }
         }
         if !is_known {
+            state.is_enough = false;
             self.memory.read(addr, buf)?;
         }
         parts(addr, buf.len()).for_each(|(at, part)| pieces.note(at, part.len()));
@@ -154,6 +208,8 @@ mod tests {
     struct Counting {
         calls: Cell<usize>,
         is_gone: Cell<bool>,
+        /// How much all bytes are more.
+        shift: Cell<u8>,
     }
 
     fn byte_at(addr: u64) -> u8 {
@@ -177,7 +233,7 @@ mod tests {
                 }
                 let (bytes, tail) = rest.split_at_mut(range.len);
                 for (at, byte) in (range.addr.0..).zip(bytes) {
-                    *byte = byte_at(at);
+                    *byte = byte_at(at).wrapping_add(self.shift.get());
                 }
                 rest = tail;
             }
@@ -192,7 +248,8 @@ mod tests {
         let read = at.iter().map(|(addr, len)| {
             let mut buf = vec![0; *len];
             let is_read = memory.read(RemoteAddr(*addr), &mut buf).is_ok();
-            let expected: Vec<u8> = (*addr..).take(*len).map(byte_at).collect();
+            let shift = target.shift.get();
+            let expected: Vec<u8> = (*addr..).take(*len).map(|at| byte_at(at).wrapping_add(shift)).collect();
             assert!(!is_read || buf == expected, "{addr:#x}");
             is_read
         });
@@ -211,6 +268,34 @@ mod tests {
         assert_eq!(look(&target, &mut pieces, &[(0x1010, 8), (0x7000, 8)]), (2, vec![true; 2]));
         assert_eq!(look(&target, &mut pieces, &[(0x1010, 8), (0x7000, 8)]), (1, vec![true; 2]));
         assert_eq!(pieces.ranges.len(), 2);
+    }
+
+    #[test]
+    fn a_look_that_would_find_the_same_is_told() {
+        let (target, mut pieces) = (Counting::default(), Pieces::default());
+        let is_unchanged = |pieces: &mut Pieces| {
+            let memory = Remembered::new(&target, pieces);
+            let is_unchanged = memory.is_unchanged().unwrap();
+            memory.finish();
+            is_unchanged
+        };
+        let at = [(0x1010, 8), (0x5008, 16)];
+        look(&target, &mut pieces, &at);
+        assert!(!is_unchanged(&mut pieces), "the first look fetched nothing");
+        look(&target, &mut pieces, &at);
+        look(&target, &mut pieces, &at);
+        assert!(is_unchanged(&mut pieces) && is_unchanged(&mut pieces));
+        target.shift.set(1);
+        assert!(!is_unchanged(&mut pieces));
+        look(&target, &mut pieces, &[(0x1010, 8)]);
+        look(&target, &mut pieces, &[(0x1010, 8)]);
+        assert!(is_unchanged(&mut pieces));
+        look(&target, &mut pieces, &at);
+        assert!(!is_unchanged(&mut pieces), "it read more than was fetched");
+        look(&target, &mut pieces, &at);
+        look(&target, &mut pieces, &at);
+        target.is_gone.set(true);
+        assert!(!is_unchanged(&mut pieces));
     }
 
     #[test]

@@ -1,0 +1,68 @@
+"""Looks at threads and tasks that come and go all the time: each look is whole or raises, and hardly a frame lacks its name.
+
+One may: a code object that dies between the copy of its frame and the look at its name.
+"""
+
+import subprocess
+import sys
+import time
+
+import slipstream
+
+PROGRAM = """
+import asyncio, threading, types
+
+def make(n):
+    space = {}
+    exec(f"def f{n}(g):\\n    return g()\\nasync def c{n}(a):\\n    await a\\n", space)
+    return space[f"f{n}"], space[f"c{n}"]
+
+def churn():
+    n = 0
+    while True:
+        n += 1
+        function, _ = make(n)
+        function(lambda: sum(range(50)))
+
+def start():
+    while True:
+        thread = threading.Thread(target=lambda: sum(range(1000)))
+        thread.start()
+        thread.join()
+
+async def main():
+    n = 0
+    while True:
+        n += 1
+        _, coroutine = make(n)
+        tasks = [asyncio.create_task(coroutine(asyncio.sleep(0))) for _ in range(3)]
+        await asyncio.gather(*tasks)
+
+threading.Thread(target=churn, daemon=True).start()
+threading.Thread(target=start, daemon=True).start()
+asyncio.run(main())
+"""
+
+target = subprocess.Popen([sys.executable, "-c", PROGRAM])
+time.sleep(0.5)
+try:
+    unwinder = slipstream.RemoteUnwinder(target.pid, all_threads=True)
+    looks = [unwinder.get_stack_trace]
+    if sys.version_info >= (3, 14):
+        looks += [unwinder.get_all_awaited_by, unwinder.get_async_stack_trace]
+    nameless = 0
+    whole = {look: 0 for look in looks}
+    end = time.monotonic() + 3
+    while time.monotonic() < end:
+        for look in looks:
+            try:
+                text = repr(look())
+            except RuntimeError:
+                continue
+            nameless += "<unreadable>" in text
+            whole[look] += 1
+    assert all(whole.values()), whole
+    assert nameless * 100 <= sum(whole.values()), (nameless, whole)
+finally:
+    target.kill()
+    target.wait()
