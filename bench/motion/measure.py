@@ -299,8 +299,10 @@ def readers_of(name, options):
     if options.quick:
         return ["kernel"]
     readers = ["kernel", "outside", "frames", "paused"]
+    if name.startswith("python3.15"):
+        readers.append("tachyon")
     if name.endswith("-plain"):
-        readers += ["tachyon", "py-spy"] if name.startswith("python3.15") else ["py-spy"]
+        readers.append("py-spy")
     return [reader for reader in readers if not options.reader or reader in options.reader]
 
 

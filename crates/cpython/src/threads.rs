@@ -224,6 +224,8 @@ struct ThreadAnchor {
     /// Where the outermost frame is, as the thread state says, and what was copied of one.
     base_addr: Option<RemoteAddr>,
     base_frame: Option<(RemoteAddr, Vec<u8>)>,
+    /// The chunk of the data stack in use.
+    chunk: (RemoteAddr, RemoteAddr),
     /// What instructions were read lately.
     instructions: RefCell<Instructions>,
     /// Addresses of `_PyCFrame` seen lately, latest first, and those that the last request asked for.
@@ -239,6 +241,7 @@ impl ThreadAnchor {
             state,
             base_addr: None,
             base_frame: None,
+            chunk: (RemoteAddr::NULL, RemoteAddr::NULL),
             instructions: RefCell::default(),
             cframes: RefCell::default(),
         }
@@ -300,9 +303,22 @@ impl Anchor for ThreadAnchor {
         };
         let chunk = addr_at(bytes, self.offsets.datastack_chunk);
         let limit = addr_at(bytes, self.offsets.datastack_limit);
+        self.chunk = (chunk, limit);
         // The frame of a generator lies in the generator: what comes after it may be anything, or nothing.
         let limit = if (chunk..limit).contains(&current) { limit } else { RemoteAddr::NULL };
         Some(Head { current, limit })
+    }
+
+    fn chunk(&self) -> Option<(RemoteAddr, RemoteAddr)> {
+        Some(self.chunk)
+    }
+
+    fn may_be_frame(&self, frame: &[u8]) -> bool {
+        self.frame.may_be_frame(frame)
+    }
+
+    fn is_over(&self, frame: &[u8]) -> Option<bool> {
+        self.frame.is_over(frame)
     }
 
     fn is_outermost(
@@ -312,7 +328,7 @@ impl Anchor for ThreadAnchor {
         addr: RemoteAddr,
         frame: (&[u8], &[u8]),
     ) -> bool {
-        self.frame.is_outermost(read, head, addr, frame)
+        self.base_addr.is_none_or(|base| base == addr) && self.frame.is_outermost(read, head, addr, frame)
     }
 
     fn is_shim(&self, frame: &[u8]) -> bool {

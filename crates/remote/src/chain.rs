@@ -6,7 +6,8 @@
 //!
 //! 1. One system call copies, in this order: all pieces of memory in which the frames lay last time, the anchor (which
 //!    says where the innermost frame is), and the same pieces again. Pieces are copied whole, with some room for deeper
-//!    calls. The moment of the sample is that of the anchor.
+//!    calls. Where frames say of themselves whether they are on the chain, the first copy alone counts, see [`climb`]; nothing is
+//!    copied again then but what frames that lie elsewhere need. Otherwise the moment of the sample is that of the anchor:
 //! 2. The chain is followed from the anchor. It is *clean* if each frame on it is the same before and after the anchor,
 //!    for then it was so at that moment. Whether calls and returns happened in between does not matter: a frame that
 //!    was called or left and holds the same function still, by the same caller, is the same frame to us. A generator is on
@@ -21,7 +22,7 @@
 //!    judged in the same way: *repaired*, or else *torn*, which is counted and dropped. There is no third try: that
 //!    would prefer quiet moments.
 //!
-//! What this cannot see: a frame that is replaced just before the anchor and put back just after it.
+//! What the latter cannot see: a frame that is replaced just before the anchor and put back just after it.
 //!
 //! Agreement alone (without 3) is not enough: on targets that change paths every 100 ns it drops most samples, and keeps
 //! those of the path that lasts longer.
@@ -31,6 +32,10 @@ use std::ops;
 use slip_model::Outcome;
 
 use crate::{Memory, Range, ReadError, RemoteAddr};
+
+mod climb;
+
+use climb::{Climb, Climbed, Known};
 
 /// Deepest chain we follow. Deeper ones are cut and marked: a torn read can turn the chain into a loop.
 const MAX_FRAMES: usize = 16_384;
@@ -168,7 +173,26 @@ pub trait Anchor {
         false
     }
 
-    /// Whether `caller` waits for `callee`, by what stands in the frames. Asked only where frames have moved; `read` is
+    /// The chunk of memory in which frames of functions lie: where it begins, and the first address after it. By the bytes that
+    /// were interpreted last. `None` if frames do not say of themselves whether they are on the chain: then only agreement of two
+    /// copies counts.
+    fn chunk(&self) -> Option<(RemoteAddr, RemoteAddr)> {
+        None
+    }
+
+    /// Whether what was copied may be a frame at all.
+    fn may_be_frame(&self, frame: &[u8]) -> bool {
+        let _ = frame;
+        true
+    }
+
+    /// Whether the function of a frame has returned; `None` if frames do not say that.
+    fn is_over(&self, frame: &[u8]) -> Option<bool> {
+        let _ = frame;
+        None
+    }
+
+    /// Whether `caller` waits for `callee`, by what stands in the frames. Without a callee: whether it waits for one in any case. Asked only where frames have moved; `read` is
     /// for memory that does not change, such as instructions, and false if it fails.
     fn calling(&self, read: &dyn Fn(RemoteAddr, &mut [u8]) -> bool, caller: &[u8], callee: &[u8]) -> Calling {
         let _ = (read, caller, callee);
@@ -189,19 +213,43 @@ pub struct Chain {
     pub truncated: bool,
 }
 
+/// What is copied a second time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Copies {
+    /// Nothing: each frame that calls another one lies in the same piece.
+    Once,
+    /// What has frames of functions, as soon as those of generators have been copied, which lie elsewhere.
+    Chunk,
+    /// All but the frames that stand for the interpreter, see [`ChainReader::shims`], after the anchor.
+    #[default]
+    All,
+}
+
+/// When a piece is copied, in this order; the anchor comes last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    /// First, and again after those [`Turn::Within`].
+    Around,
+    /// First, and again after the anchor.
+    Twice,
+    First,
+    Within,
+    Once,
+}
+
 /// Two copies of the same pieces of memory, before and after the anchor.
 #[derive(Debug, Default)]
 struct Look {
     /// In ascending order, not touching.
     pieces: Vec<Range>,
-    /// Those that are copied once, see [`ChainReader::shims`].
-    once: Vec<bool>,
-    /// Where each piece begins in the first copy, and in the second one: the same if it is copied once.
+    copies: Copies,
+    /// When each of them is copied.
+    turns: Vec<Turn>,
+    /// Where the first copy of each piece begins, and the second one: the same if it is copied once.
     starts: Vec<(usize, usize)>,
-    /// First copy, anchor, second copy.
     bytes: Vec<u8>,
-    anchor_len: usize,
-    copy_len: usize,
+    /// Which of them are the anchor's.
+    anchor: ops::Range<usize>,
     /// The frame that is not copied, and what it is known to hold.
     standing: Option<RemoteAddr>,
     standing_bytes: Vec<u8>,
@@ -233,7 +281,7 @@ impl Look {
     }
 
     fn anchor(&self) -> &[u8] {
-        &self.bytes[self.copy_len..self.copy_len + self.anchor_len]
+        &self.bytes[self.anchor.clone()]
     }
 }
 
@@ -269,6 +317,9 @@ pub struct ChainReader {
     /// Frames that stand for the interpreter and lie alone, as on the C stack. They are copied once, before the anchor: they have
     /// no function that could be mistaken for another. Where one of them is something else now, all is copied twice again.
     shims: Vec<RemoteAddr>,
+    /// For so many looks more the chunk is copied twice, if frames say of themselves whether they are on the chain.
+    twice: u32,
+    known: Known,
     /// What was predicted from last, if the next prediction from the same would be the same.
     steady: Option<Head>,
     steady_addrs: Vec<RemoteAddr>,
@@ -289,6 +340,8 @@ impl ChainReader {
             slack: SLACK_BYTES,
             standing: None,
             shims: Vec::new(),
+            twice: 0,
+            known: Known::default(),
             steady: None,
             steady_addrs: Vec::new(),
             ranges: Vec::new(),
@@ -330,15 +383,40 @@ impl ChainReader {
         anchor: &mut dyn Anchor,
         chain: &mut Chain,
     ) -> Result<Outcome, ReadError> {
-        let mut walked = self.look_once(memory, anchor)?;
-        if walked.is_none_or(|walked| walked.end == End::Missing) {
+        self.twice = self.twice.saturating_sub(1);
+        // Where frames do not say that their function has returned, all that lies apart must stand still.
+        let twice = if anchor.is_over(&[]).is_some() { Copies::Chunk } else { Copies::All };
+        let mut copies = match anchor.chunk() {
+            None => Copies::All,
+            Some(_) if self.twice == 0 => Copies::Once,
+            Some(_) => twice,
+        };
+        let mut is_again = false;
+        let (walked, head) = loop {
+            let head = self.copy(memory, anchor, copies)?;
+            let climbed = head.map(|head| self.climb(memory, anchor, head, chain));
+            match climbed {
+                Some(Climbed::Whole) => return Ok(Outcome::Clean),
+                Some(Climbed::Moved) if copies == Copies::Chunk => return Ok(Outcome::Torn),
+                _ => {}
+            }
+            let walked = head.map(|head| (self.walk(memory, anchor, head), head));
+            let is_elsewhere = walked.is_none_or(|(walked, _)| walked.end == End::Missing);
+            match walked {
+                Some(walked) if is_again || !is_elsewhere && copies == Copies::All => break walked,
+                None if is_again => return Ok(Outcome::Torn),
+                _ => {}
+            }
             // The frames lie elsewhere than last time. Find out where, then look properly.
-            if !self.learn(memory, anchor)? {
+            if is_elsewhere && !self.learn(memory, anchor)? {
                 return Ok(Outcome::Torn);
             }
-            walked = self.look_once(memory, anchor)?;
-        }
-        let (Some(walked), Some(head)) = (walked, self.look.head) else { return Ok(Outcome::Torn) };
+            if climbed == Some(Climbed::Moved) {
+                self.twice = MAX_AGE;
+            }
+            copies = if climbed == Some(Climbed::Moved) { twice } else { Copies::All };
+            is_again = true;
+        };
         chain.anchor.clear();
         chain.anchor.extend_from_slice(self.look.anchor());
         let walked = match walked.end {
@@ -360,6 +438,9 @@ impl ChainReader {
         collect(&self.layout, anchor, &self.addrs, |addr| look.frame(addr, len), &mut chain.bytes);
         chain.addrs.clone_from(&self.addrs);
         chain.truncated = walked.end == End::Truncated;
+        if anchor.chunk().is_some() {
+            self.known.note(anchor, len, &chain.addrs, &chain.bytes);
+        }
         self.note_shims(anchor, chain);
         self.predict(anchor, head);
         Ok(outcome)
@@ -378,27 +459,75 @@ impl ChainReader {
         }
     }
 
-    /// One look at the predicted pieces, and the walk along the chain.
+    /// Copies the predicted pieces and the anchor.
     ///
     /// `None` if a predicted piece is no longer mapped or the anchor did not fit.
-    fn look_once<M: Memory + ?Sized>(
+    fn copy<M: Memory + ?Sized>(
         &mut self,
         memory: &M,
         anchor: &mut dyn Anchor,
-    ) -> Result<Option<Walked>, ReadError> {
+        copies: Copies,
+    ) -> Result<Option<Head>, ReadError> {
         self.look.pieces.clone_from(&self.predicted);
+        self.look.copies = copies;
+        let (from, limit) = anchor.chunk().unwrap_or_default();
         let (len, shims) = (self.layout.len, &self.shims);
-        let is_shim = |piece: &Range| piece.len == len && shims.contains(&piece.addr);
-        self.look.once.clear();
-        self.look.once.extend(self.predicted.iter().map(is_shim));
+        let turn = |piece: &Range| {
+            let is_shim = shims.iter().any(|shim| piece.find(*shim, len).is_some());
+            match (copies, (from..limit).contains(&piece.addr)) {
+                (Copies::Chunk, true) => Turn::Around,
+                (Copies::Once, true) => Turn::First,
+                (Copies::Chunk | Copies::Once, false) if is_shim => Turn::Once,
+                (Copies::Chunk | Copies::Once, false) => Turn::Within,
+                (Copies::All, _) if is_shim && piece.len == len => Turn::Once,
+                (Copies::All, _) => Turn::Twice,
+            }
+        };
+        self.look.turns.clear();
+        self.look.turns.extend(self.predicted.iter().map(turn));
         if !take(&mut self.look, &mut self.ranges, memory, anchor)? {
             self.last.clear();
             self.lately.clear();
             self.steady = None;
             return Ok(None);
         }
-        let Some(head) = self.look.head else { return Ok(None) };
+        Ok(self.look.head)
+    }
+
+    /// Reads the chain from the first copy, by what its frames say of themselves.
+    fn climb<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        anchor: &mut dyn Anchor,
+        head: Head,
+        chain: &mut Chain,
+    ) -> Climbed {
+        if anchor.chunk().is_none() {
+            return Climbed::Unclear;
+        }
         let (layout, look) = (&self.layout, &self.look);
+        let climb = Climb { layout, look, memory, anchor, head, known: &self.known };
+        let climbed = climb.climb(&mut self.addrs);
+        if climbed != Climbed::Whole {
+            return climbed;
+        }
+        chain.bytes.clear();
+        for frame in self.addrs.iter().filter_map(|addr| climb.first(*addr)) {
+            chain.bytes.extend_from_slice(frame);
+        }
+        chain.addrs.clone_from(&self.addrs);
+        chain.anchor.clear();
+        chain.anchor.extend_from_slice(look.anchor());
+        chain.truncated = false;
+        self.known.note(anchor, self.layout.len, &chain.addrs, &chain.bytes);
+        self.note_shims(anchor, chain);
+        self.predict(anchor, head);
+        climbed
+    }
+
+    /// The walk along the chain that was copied.
+    fn walk<M: Memory + ?Sized>(&mut self, memory: &M, anchor: &dyn Anchor, head: Head) -> Walked {
+        let (layout, look, shims) = (&self.layout, &self.look, &self.shims);
         let walked = walk(layout, anchor, &reads(memory), head, &mut self.addrs, |addr| {
             let frame = look.frame(addr, layout.len)?;
             (!shims.contains(&addr) || anchor.is_shim(frame.0)).then_some(frame)
@@ -406,7 +535,7 @@ impl ChainReader {
         if walked.end == End::Missing {
             self.shims.clear();
         }
-        Ok(Some(walked))
+        walked
     }
 
     /// Follows the chain frame by frame, only to learn where the frames lie. False if that fails.
@@ -482,8 +611,9 @@ impl ChainReader {
         let again = torn.saturating_add(REPAIR_MARGIN).min(self.addrs.len());
         let head = self.look.head.unwrap_or_default();
         pieces_of(&self.addrs[..again], self.layout.len, head, SLACK_BYTES, &mut self.repair.pieces);
-        self.repair.once.clear();
-        self.repair.once.resize(self.repair.pieces.len(), false);
+        self.repair.copies = Copies::All;
+        self.repair.turns.clear();
+        self.repair.turns.resize(self.repair.pieces.len(), Turn::Twice);
         if !take(&mut self.repair, &mut self.ranges, memory, anchor)? {
             return Ok(Outcome::Torn);
         }
@@ -527,10 +657,11 @@ impl ChainReader {
         if self.steady == Some(head) && self.steady_addrs == self.addrs {
             return;
         }
-        // What the anchor saw may have been left since, and its caller is the innermost one now: the next call goes there again.
-        let innermost = self.addrs.first().copied().unwrap_or(head.current);
-        let is_beside = (innermost.0..head.limit.0).contains(&head.current.0);
-        let head = if is_beside { Head { current: innermost, ..head } } else { head };
+        // What the anchor saw may have been left since: the next call goes there again, behind the innermost one in that chunk.
+        let (from, limit) =
+            anchor.chunk().unwrap_or((self.addrs.first().copied().unwrap_or(head.current), head.limit));
+        let innermost = self.addrs.iter().find(|addr| (from..limit).contains(*addr));
+        let head = innermost.map_or(head, |current| Head { current: *current, limit });
         let slack = self.slack;
         let top = |pieces: &[Range]| {
             let at = pieces.partition_point(|piece| piece.addr <= head.current).checked_sub(1)?;
@@ -574,23 +705,27 @@ impl ChainReader {
             *age <= MAX_AGE
         });
         self.predicted.clone_from(&self.last);
-        for (piece, _) in &self.lately {
-            let at = self.predicted.partition_point(|other| other.addr < piece.addr);
-            let near = &self.predicted[at.saturating_sub(1)..self.predicted.len().min(at + 1)];
-            if !near.iter().any(|other| overlap(other, piece)) {
-                self.predicted.insert(at, *piece);
-            }
-        }
+        self.predicted.extend(self.lately.iter().map(|(piece, _)| *piece));
+        self.predicted.sort_unstable_by_key(|piece| piece.addr);
+        self.predicted.dedup_by(|piece, before| overlap(piece, before) && join(before, piece));
     }
 }
 
 /// Puts pieces at the begin of those in which frames lay lately.
 fn note(lately: &mut Vec<(Range, u32)>, pieces: impl Iterator<Item = Range>) {
-    for piece in pieces {
-        lately.retain(|(known, _)| !overlap(known, &piece));
+    for mut piece in pieces {
+        // Calls from C leave their frames where others leave theirs, a little beside.
+        lately.retain(|(known, _)| !(overlap(known, &piece) && join(&mut piece, known)));
         lately.insert(0, (piece, 0));
     }
     lately.truncate(MAX_LATELY);
+}
+
+/// Makes a piece hold another one as well; always true.
+fn join(piece: &mut Range, other: &Range) -> bool {
+    let (from, end) = (piece.addr.min(other.addr), piece.end().max(other.end()));
+    *piece = Range::new(from, usize::try_from(end - from.0).unwrap_or(piece.len));
+    true
 }
 
 fn overlap(a: &Range, b: &Range) -> bool {
@@ -605,30 +740,44 @@ fn take<M: Memory + ?Sized>(
     anchor: &mut dyn Anchor,
 ) -> Result<bool, ReadError> {
     ranges.clear();
-    ranges.extend_from_slice(&look.pieces);
-    let pieces = ranges.len();
-    anchor.ranges(ranges);
-    look.copy_len = total_len(&look.pieces);
-    look.anchor_len = total_len(&ranges[pieces..]);
+    let mut bytes = 0;
+    let mut put = |ranges: &mut Vec<Range>, piece: &Range| {
+        ranges.push(*piece);
+        bytes += piece.len;
+        bytes - piece.len
+    };
     look.starts.clear();
-    let (mut first, mut second) = (0, look.copy_len + look.anchor_len);
-    for (piece, once) in look.pieces.iter().zip(&look.once) {
-        if *once {
-            look.starts.push((first, first));
-        } else {
-            look.starts.push((first, second));
-            ranges.push(*piece);
-            second += piece.len;
-        }
-        first += piece.len;
+    look.starts.resize(look.pieces.len(), (0, 0));
+    let of = |wanted: Turn| {
+        look.turns.iter().enumerate().filter(move |(_, turn)| **turn == wanted).map(|(nth, _)| nth)
+    };
+    let pieces = &look.pieces;
+    for nth in [Turn::Around, Turn::Twice, Turn::First, Turn::Within].into_iter().flat_map(of) {
+        let start = put(ranges, &pieces[nth]);
+        look.starts[nth] = (start, start);
     }
-    look.bytes.resize(second, 0);
+    for nth in of(Turn::Around) {
+        look.starts[nth].1 = put(ranges, &pieces[nth]);
+    }
+    for nth in of(Turn::Once) {
+        let start = put(ranges, &pieces[nth]);
+        look.starts[nth] = (start, start);
+    }
+    let before = ranges.len();
+    anchor.ranges(ranges);
+    look.anchor = total_len(&ranges[..before])..total_len(ranges);
+    let mut bytes = look.anchor.end;
+    for nth in of(Turn::Twice) {
+        ranges.push(pieces[nth]);
+        look.starts[nth].1 = bytes;
+        bytes += pieces[nth].len;
+    }
+    look.bytes.resize(bytes, 0);
     look.head = None;
     if memory.read_ranges(ranges, &mut look.bytes)? < ranges.len() {
         return Ok(false);
     }
-    let bytes = &look.bytes[look.copy_len..look.copy_len + look.anchor_len];
-    look.head = anchor.decode(bytes);
+    look.head = anchor.decode(&look.bytes[look.anchor.clone()]);
     let standing = anchor.standing_frame();
     if look.standing != standing.map(|(addr, _)| addr) {
         look.standing = standing.map(|(addr, _)| addr);

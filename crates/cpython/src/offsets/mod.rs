@@ -313,32 +313,54 @@ impl FrameOffsets {
             && [frame.0, frame.1, now].into_iter().all(is_as_before)
     }
 
+    /// Whether the function of a frame has returned, from 3.14 on: it takes its code out of the frame before its caller goes on.
+    /// What stands for the interpreter does not say.
+    pub(crate) fn is_over(&self, frame: &[u8]) -> Option<bool> {
+        match self.running {
+            Running::Instruction(_) if self.is_shim(frame) => Some(false),
+            Running::Instruction(_) => Some(addr_at(frame, self.executable).0 & !TAG_BITS == 0),
+            Running::StacktopWithEntry | Running::Stacktop => None,
+        }
+    }
+
     /// Whether the evaluation loop keeps the top of the value stack, up to 3.13.
     fn has_lent_stacktop(&self, frame: &[u8]) -> bool {
         let at = self.instr_ptr + 8;
         frame.get(at..at + 4).is_some_and(|bytes| bytes == (-1_i32).to_le_bytes())
     }
 
-    /// Whether `caller` waits for `callee`, by what stands in the frames.
+    /// Whether `caller` waits for `callee`, by what stands in the frames. With an empty one: whether it waits for any.
     pub(crate) fn calling(
         &self,
         read: &dyn Fn(RemoteAddr, &mut [u8]) -> bool,
         caller: &[u8],
         callee: &[u8],
     ) -> Calling {
+        let opcode = || {
+            let mut opcode = [0];
+            read(addr_at(caller, self.instr_ptr), &mut opcode).then_some(opcode[0])
+        };
         let runs = match self.running {
-            Running::StacktopWithEntry if callee.get(self.owner - 1) != Some(&0) => return Calling::Unknown,
-            _ if self.is_shim(caller) || self.is_shim(callee) => return Calling::Yes,
-            Running::StacktopWithEntry | Running::Stacktop => self.has_lent_stacktop(caller),
-            // A function that returns takes its code out of the frame before its caller goes on.
-            Running::Instruction(_) if addr_at(callee, self.executable).0 & !TAG_BITS == 0 => true,
-            Running::Instruction(enter) => {
-                let mut opcode = [0];
-                if !read(addr_at(caller, self.instr_ptr), &mut opcode) {
-                    return Calling::Unknown;
-                }
-                !enter.contains(&opcode[0])
+            Running::StacktopWithEntry
+                if callee.get(self.owner - 1).is_some_and(|is_entry| *is_entry != 0) =>
+            {
+                return Calling::Unknown;
             }
+            _ if self.is_over(callee) == Some(true) => true,
+            // An instruction that enters frames by itself goes through C only where it meets what it was not specialised for, and one
+            // without an argument does hardly ever.
+            Running::Instruction(enter) if self.is_shim(callee) && !self.is_shim(caller) => {
+                let hardly = |opcode| {
+                    opcode <= HAVE_ARGUMENT || SPECIALIZED.contains(&opcode) && enter.contains(&opcode)
+                };
+                return if opcode().is_none_or(hardly) { Calling::Unknown } else { Calling::Yes };
+            }
+            _ if self.is_shim(caller) || !callee.is_empty() && self.is_shim(callee) => return Calling::Yes,
+            Running::StacktopWithEntry | Running::Stacktop => self.has_lent_stacktop(caller),
+            Running::Instruction(enter) => match opcode() {
+                Some(opcode) => !enter.contains(&opcode),
+                None => return Calling::Unknown,
+            },
         };
         if runs { Calling::No } else { Calling::Yes }
     }
@@ -349,6 +371,12 @@ pub(crate) const FRAME_OWNED_BY_THREAD: u8 = 0;
 
 /// Owner of a frame that lives in a generator, a coroutine or an asynchronous generator, in every version.
 pub(crate) const FRAME_OWNED_BY_GENERATOR: u8 = 1;
+
+/// `HAVE_ARGUMENT` of 3.14 and 3.15: instructions up to this one have none.
+const HAVE_ARGUMENT: u8 = 43;
+
+/// The specialised forms of instructions, from 3.14 on: `MIN_SPECIALIZED_OPCODE` to before `MIN_INSTRUMENTED_OPCODE`.
+const SPECIALIZED: std::ops::Range<u8> = 129..233;
 
 /// What to take off `f_executable`: references are tagged from 3.14 on, and objects are aligned everywhere.
 pub(crate) const TAG_BITS: u64 = 3;

@@ -1,0 +1,344 @@
+//! The chain as it was when its frames were copied for the first time, by what they say of themselves.
+//!
+//! Whoever reads memory that another CPU writes slows the writer down: after a copy the target waits some 100 ns for each cache line
+//! that it writes next, and those are the lines that calls and returns write. So a second copy shows calls that begin or end far
+//! more often than they do: of a target that spends 22 % of its time in a function of 0.5 us it saw 3 %. The first copy is of what
+//! nobody has disturbed, and nothing that is read later may decide whether it counts. The anchor comes after it and is only a hint where the
+//! chain may be; the frames have to say whether they are on it ([`Calling`]):
+//!
+//! 1. The chain is followed outwards from where the anchor saw the innermost frame, or else from where it was the last time.
+//! 2. From the outermost frame inwards, each has to wait for the next one. The first that does not is the innermost.
+//! 3. If all of them wait, frames are searched for that have the last one for their caller: they have returned before the anchor was read.
+//!
+//! Frames in one piece belong together: it is copied within some 100 ns. Of two frames in different pieces both have to be the same
+//! after the anchor, too, which takes a second copy.
+
+use super::{Anchor, Calling, Copies, FrameLayout, Head, Look, MAX_FRAMES, reads};
+use crate::{Memory, RemoteAddr};
+
+/// So many frames are tried for one from which the chain can be followed outwards.
+const MAX_STARTS: usize = 16;
+
+/// A callee is searched for in so many bytes behind the frame before it: locals and values of that lie between.
+const MAX_SEARCH_BYTES: u64 = 1_024;
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Climbed {
+    /// The chain is known.
+    Whole,
+    /// Frames that lie apart cannot be told to belong together.
+    Moved,
+    /// The frames do not say, contradict each other, or there may be others that were not copied.
+    Unclear,
+}
+
+/// Most frames that stand for the interpreter and are remembered.
+const MAX_SHIMS: usize = 16;
+
+/// What is known from earlier looks.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    /// The chain that was found last, innermost first.
+    addrs: Vec<RemoteAddr>,
+    bytes: Vec<u8>,
+    /// Frames that stand for the interpreter, the latest first. They lie on the C stack, where they are soon overwritten after a call
+    /// from C has ended, while what they called is found in the copy of the chunk, which is earlier.
+    shims: Vec<(RemoteAddr, Vec<u8>)>,
+}
+
+impl Known {
+    /// Notes a chain, innermost first.
+    pub(super) fn note(&mut self, anchor: &dyn Anchor, len: usize, addrs: &[RemoteAddr], bytes: &[u8]) {
+        if self.addrs != addrs {
+            for (addr, frame) in addrs.iter().zip(bytes.chunks_exact(len.max(1))).take(MAX_STARTS) {
+                if anchor.is_shim(frame) {
+                    self.shims.retain(|(known, _)| known != addr);
+                    self.shims.insert(0, (*addr, frame.to_vec()));
+                    self.shims.truncate(MAX_SHIMS);
+                }
+            }
+        }
+        self.addrs.clear();
+        self.addrs.extend_from_slice(addrs);
+        self.bytes.clear();
+        self.bytes.extend_from_slice(bytes);
+    }
+}
+
+/// One look at a chain, of which the first copy counts.
+pub(super) struct Climb<'a, M: ?Sized> {
+    pub(super) layout: &'a FrameLayout,
+    pub(super) look: &'a Look,
+    pub(super) memory: &'a M,
+    pub(super) anchor: &'a dyn Anchor,
+    pub(super) head: Head,
+    pub(super) known: &'a Known,
+}
+
+/// Where a frame's callers lead to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Followed {
+    /// To the outermost frame.
+    Whole,
+    /// To what seems to be another outermost frame than the last time: a single copy does not suffice for that.
+    Other,
+    /// To one that was not copied, and the frame is on the chain.
+    Missing,
+    /// To nothing: the frame is on no chain any more, or not yet.
+    Nowhere,
+}
+
+/// Frames that have a certain caller.
+#[derive(Default)]
+struct Callees {
+    /// It waits for this one.
+    called: Option<RemoteAddr>,
+    /// These stand for the interpreter, which may have called others.
+    shims: Vec<RemoteAddr>,
+    /// It cannot be told, or several are called.
+    is_unclear: bool,
+}
+
+impl<M: Memory + ?Sized> Climb<'_, M> {
+    /// Puts the chain into `addrs`, innermost first.
+    pub(super) fn climb(&self, addrs: &mut Vec<RemoteAddr>) -> Climbed {
+        // No code runs, or another thread has got the memory of one that has ended.
+        if self.head.current.is_null() {
+            return Climbed::Unclear;
+        }
+        let starts = std::iter::once(&self.head.current).chain(&self.known.addrs).take(MAX_STARTS);
+        let found = starts.map(|start| self.follow(*start, addrs)).find(|found| *found != Followed::Nowhere);
+        if found != Some(Followed::Whole) {
+            return Climbed::Unclear;
+        }
+        addrs.reverse();
+        // Those of which both frames are as they were wait as they did.
+        let mut waiting = self.links_kept(addrs);
+        while let Some(link) = addrs.get(waiting..waiting + 2) {
+            match self.calling(link[0], link[1]) {
+                Calling::Yes => waiting += 1,
+                Calling::Unknown if self.may_lead(link[1], waiting == 0) => waiting += 1,
+                Calling::No if self.has_moved(link[0], link[1]) => return Climbed::Moved,
+                Calling::No => addrs.truncate(waiting + 1),
+                Calling::Unknown => return Climbed::Unclear,
+            }
+        }
+        // What stands for the interpreter without a callee may be left over beside one that has.
+        while addrs.len() > 1 && addrs.last().is_some_and(|addr| self.is_shim(*addr)) {
+            addrs.pop();
+        }
+        // Where nothing was copied there may be a callee.
+        if self.add_callees(addrs).is_none() || self.first(self.head.current).is_none() {
+            return Climbed::Unclear;
+        }
+        if !self.belong_together(addrs) {
+            return Climbed::Moved;
+        }
+        addrs.reverse();
+        Climbed::Whole
+    }
+
+    /// The frame at `addr` as it was copied first, or remembered where it has been overwritten since it called.
+    pub(super) fn first(&self, addr: RemoteAddr) -> Option<&[u8]> {
+        let copied = self.copied(addr);
+        if copied.is_some_and(|frame| self.anchor.is_shim(frame)) {
+            return copied;
+        }
+        let shims = self.known.shims.iter().filter(|(_, frame)| !self.layout.previous(frame).is_null());
+        let remembered = shims.filter(|(shim, _)| *shim == addr).map(|(_, frame)| &frame[..]).next();
+        remembered.or(copied)
+    }
+
+    fn copied(&self, addr: RemoteAddr) -> Option<&[u8]> {
+        self.look.frame(addr, self.layout.len).map(|(first, _)| first)
+    }
+
+    fn is_shim(&self, addr: RemoteAddr) -> bool {
+        self.first(addr).is_some_and(|frame| self.anchor.is_shim(frame))
+    }
+
+    /// Follows the callers of a frame.
+    fn follow(&self, start: RemoteAddr, addrs: &mut Vec<RemoteAddr>) -> Followed {
+        addrs.clear();
+        // What is only remembered leads from frames that were copied, and is no begin by itself.
+        if self.first(start) != self.copied(start) {
+            return Followed::Nowhere;
+        }
+        let mut at = start;
+        while addrs.len() < MAX_FRAMES {
+            let Some(frame) = self.first(at) else { return self.missing_from(start) };
+            if !self.anchor.may_be_frame(frame) {
+                return Followed::Nowhere;
+            }
+            addrs.push(at);
+            let previous = self.layout.previous(frame);
+            if previous.is_null() {
+                let Some(copies) = self.look.frame(at, self.layout.len) else { return Followed::Nowhere };
+                if !self.anchor.is_outermost(&reads(self.memory), self.head, at, copies) {
+                    return Followed::Nowhere;
+                }
+                // A generator may seem to be one while it is resumed.
+                let (from, limit) = self.anchor.chunk().unwrap_or_default();
+                let stays = (from..limit).contains(&at) || self.anchor.is_shim(frame);
+                let is_known = self.known.addrs.last() == Some(&at);
+                let is_whole = is_known && (stays || self.look.copies == Copies::All);
+                return if is_whole { Followed::Whole } else { Followed::Other };
+            }
+            at = previous;
+        }
+        Followed::Nowhere
+    }
+
+    /// What it means that a caller of a frame was not copied.
+    fn missing_from(&self, start: RemoteAddr) -> Followed {
+        let is_over = self.first(start).and_then(|frame| self.anchor.is_over(frame));
+        if is_over == Some(false) { Followed::Missing } else { Followed::Nowhere }
+    }
+
+    /// How many of the outermost links need not be asked for: both of their frames are as they were. `addrs` begins with the
+    /// outermost.
+    fn links_kept(&self, addrs: &[RemoteAddr]) -> usize {
+        let known = self.known;
+        let then = known.addrs.iter().zip(known.bytes.chunks_exact(self.layout.len.max(1))).rev();
+        let same = addrs
+            .iter()
+            .zip(then)
+            .take_while(|(addr, (known, bytes))| *addr == *known && self.first(**addr) == Some(*bytes));
+        same.count().saturating_sub(1)
+    }
+
+    /// Whether a frame waits for the one that has it for its caller.
+    fn calling(&self, caller: RemoteAddr, callee: RemoteAddr) -> Calling {
+        let (Some(calling), Some(called)) = (self.first(caller), self.first(callee)) else {
+            return Calling::Unknown;
+        };
+        // What stands for the interpreter is written once and not cleared: only what it called may tell whether it is on the chain.
+        let says_over = self.anchor.is_over(called).is_some();
+        if !says_over && (self.is_shim(caller) || self.is_shim(callee)) {
+            return Calling::Unknown;
+        }
+        self.anchor.calling(&reads(self.memory), calling, called)
+    }
+
+    /// Whether a frame counts of which the caller does not say that it waits for it: what stands for the interpreter, if those that it
+    /// calls say whether they live, and what the outermost frame of a thread calls.
+    fn may_lead(&self, callee: RemoteAddr, is_first: bool) -> bool {
+        let frame = self.first(callee);
+        is_first
+            || frame.is_some_and(|frame| self.anchor.is_shim(frame) && self.anchor.is_over(frame).is_some())
+    }
+
+    /// Adds the frames that were called by the last one, one by the other.
+    fn add_callees(&self, addrs: &mut Vec<RemoteAddr>) -> Option<()> {
+        while addrs.len() < MAX_FRAMES {
+            let caller = *addrs.last()?;
+            let callees = self.callees(caller, addrs);
+            if callees.is_unclear {
+                return None;
+            }
+            if let Some(called) = callees.called {
+                addrs.push(called);
+                continue;
+            }
+            let through = |shim: &RemoteAddr| {
+                let callees = self.callees(*shim, addrs);
+                callees.called.filter(|_| !callees.is_unclear).map(|called| [*shim, called])
+            };
+            match callees.shims.iter().find_map(through) {
+                Some(both) => addrs.extend(both),
+                // A frame that waits in any case has a callee, which was not found.
+                None => {
+                    let last = self.first(caller)?;
+                    let waits = self.anchor.calling(&reads(self.memory), last, &[]) == Calling::Yes;
+                    return (!waits).then_some(());
+                }
+            }
+        }
+        None
+    }
+
+    /// Searches for frames that have `caller` for their caller, behind those of the chain, which begins with the outermost.
+    fn callees(&self, caller: RemoteAddr, addrs: &[RemoteAddr]) -> Callees {
+        let (len, previous) = (self.layout.len, self.layout.previous);
+        let mut found = Callees::default();
+        let shims = self.known.shims.iter().map(|(shim, _)| *shim).filter(|shim| {
+            self.first(*shim).is_some_and(|frame| self.layout.previous(frame) == caller)
+                && self.calling(caller, *shim) != Calling::No
+        });
+        found.shims.extend(shims);
+        for (piece, (start, _)) in self.look.pieces.iter().zip(&self.look.starts) {
+            let last = addrs.iter().rev().find(|addr| piece.find(**addr, len).is_some());
+            let from = last.map_or(piece.addr.0, |addr| addr.0 + len as u64);
+            let to = piece.end().min(from.saturating_add(MAX_SEARCH_BYTES));
+            let Some(bytes) = self.look.bytes.get(*start..*start + piece.len) else { continue };
+            let (from, to) = ((from - piece.addr.0) as usize, (to - piece.addr.0) as usize);
+            for at in (from..).step_by(8).take_while(|at| at + len <= to) {
+                if bytes[at + previous..at + previous + 8] != caller.0.to_le_bytes() {
+                    continue;
+                }
+                let (addr, frame) = (piece.addr.offset(at as u64), &bytes[at..at + len]);
+                if !self.anchor.may_be_frame(frame) {
+                    continue;
+                }
+                match self.calling(caller, addr) {
+                    Calling::No => {}
+                    Calling::Unknown if !self.may_lead(addr, false) => found.is_unclear = true,
+                    _ if self.anchor.is_shim(frame) => {
+                        if !found.shims.contains(&addr) {
+                            found.shims.push(addr);
+                        }
+                    }
+                    Calling::Unknown => found.is_unclear = true,
+                    Calling::Yes => found.is_unclear |= found.called.replace(addr).is_some(),
+                }
+            }
+        }
+        found
+    }
+
+    /// Whether the frames in different pieces, which were not copied at the same moment, belong together all the same. What stands for the
+    /// interpreter does not count: the frames that it leads from and to do.
+    fn belong_together(&self, addrs: &[RemoteAddr]) -> bool {
+        let mut caller = None;
+        for (nth, addr) in addrs.iter().enumerate() {
+            if self.is_shim(*addr) {
+                continue;
+            }
+            let is_doubtful = || {
+                nth > 1
+                    && self.is_shim(addrs[nth - 1])
+                    && self.calling(addrs[nth - 2], addrs[nth - 1]) == Calling::Unknown
+            };
+            if caller.replace(*addr).is_some_and(|caller| !self.goes_on(caller, *addr, is_doubtful)) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Whether a frame says that its function has not returned.
+    fn lives(&self, addr: RemoteAddr) -> bool {
+        self.first(addr).and_then(|frame| self.anchor.is_over(frame)) == Some(false)
+    }
+
+    /// Whether `callee`, which lives, was called by what was in the place of `caller` before that was copied.
+    fn has_moved(&self, caller: RemoteAddr, callee: RemoteAddr) -> bool {
+        self.lives(callee) && !self.is_shim(callee) && self.look.piece(caller) != self.look.piece(callee)
+    }
+
+    /// Whether a frame has waited for another one from the one copy to the other, if that has to be asked: they are in different pieces.
+    fn goes_on(&self, caller: RemoteAddr, callee: RemoteAddr, is_doubtful: impl Fn() -> bool) -> bool {
+        if self.look.piece(caller) == self.look.piece(callee) {
+            return true;
+        }
+        let copies = |addr: RemoteAddr| self.look.frame(addr, self.layout.len);
+        let (Some(caller), Some(callee)) = (copies(caller), copies(callee)) else { return false };
+        match (self.look.copies, self.anchor.is_over(callee.0)) {
+            (_, Some(_)) if !is_doubtful() => true,
+            (Copies::Once, _) | (Copies::Chunk, None) => false,
+            (_, Some(_)) => self.layout.is_of_one_function(caller),
+            (Copies::All, None) => self.layout.same(caller, false) && self.layout.same(callee, true),
+        }
+    }
+}
