@@ -28,8 +28,8 @@ use slip_remote::{Memory, Range, ReadError, RemoteAddr, read_c_string};
 
 use crate::bytes::{addr_at, u32_at, u64_at};
 use crate::dicts::read_addr;
-use crate::lines::{LineSpan, line_spans};
-use crate::offsets::Offsets;
+use crate::lines::{LineFormat, LineSpan, line_spans};
+use crate::offsets::{InstructionsAt, Offsets};
 use crate::strings::Text;
 
 /// How long an entry is taken for true without a count of dead code objects.
@@ -71,14 +71,16 @@ pub struct CodeId(pub u32);
 pub struct CodeText {
     /// Which one it is.
     pub id: CodeId,
-    /// `co_qualname`
+    /// `co_qualname`; up to CPython 3.10, which has none, `co_name`
     pub name: StringId,
     /// `co_filename`
     pub file: StringId,
     /// `co_firstlineno`
     pub first_line: i32,
-    /// `co_linetable`, see [`location_at`](crate::location_at); empty if it is longer than 1 MiB.
+    /// `co_linetable`, see [`location_at`](crate::location_at); no lines if it is longer than 1 MiB.
     pub table: Vec<u8>,
+    /// How to read it.
+    pub format: LineFormat,
 }
 
 /// What is known about one code object.
@@ -90,7 +92,8 @@ pub(crate) struct Code {
     first_line: u32,
     /// Frames before this instruction are not complete, in bytes.
     first_traceable: u64,
-    /// Length of the instructions in bytes.
+    /// Where the instructions really are, if not where what is read of the code object ends, and their length in bytes.
+    instructions: Option<RemoteAddr>,
     len: u64,
     spans: Vec<(LineSpan, Option<FrameId>)>,
     witness: Witness,
@@ -330,14 +333,33 @@ impl CodeCache {
         name_text.follow(memory)?;
         file_text.follow(memory)?;
         let table_len = u64_at(table_head, object.ob_size);
-        let table_len = if table_len > MAX_TABLE_BYTES { 0 } else { table_len as usize };
+        let mut format = code.line_format;
+        let table_len = if table_len > MAX_TABLE_BYTES {
+            format = LineFormat::NONE;
+            0
+        } else {
+            table_len as usize
+        };
         let table_len = if table_len > self.table_bytes_left {
             self.gaps.push(addr);
+            format = LineFormat::NONE;
             0
         } else {
             table_len
         };
         self.table_bytes_left -= table_len;
+        let (first_traceable, instructions, len) = match code.instructions {
+            InstructionsAt::End { firsttraceable } => {
+                // The length is in code units; one that does not fit makes all instructions fall outside.
+                let len = u64_at(&head, object.ob_size).checked_mul(2).unwrap_or(0);
+                (u64::from(u32_at(&head, firsttraceable)) * 2, None, len)
+            }
+            InstructionsAt::Object { co_code } => {
+                let bytes = addr_at(&head, co_code);
+                let len = read_addr(memory, bytes.offset(object.ob_size as u64))?.0;
+                (0, Some(bytes.offset(object.bytes_data as u64)), len)
+            }
+        };
 
         let table_data = Range::new(table.offset(object.bytes_data as u64), table_len);
         let texts = read_all(memory, &[name_text.data, file_text.data, table_data])?;
@@ -364,23 +386,23 @@ impl CodeCache {
             }
         }
         let first_line = u32_at(&head, code.firstlineno);
-        let spans = line_spans(table_bytes, first_line.cast_signed());
+        let spans = line_spans(format, table_bytes, first_line.cast_signed());
         self.read = self.read.wrapping_add(1);
         let id = CodeId(self.read);
         let name = interner.string(&name_text.decode(name_bytes));
         let file = interner.string(&file_text.decode(file_bytes));
         if let Some(texts) = &mut self.texts {
             let (first_line, table) = (first_line.cast_signed(), table_bytes.to_vec());
-            texts.push(CodeText { id, name, file, first_line, table });
+            texts.push(CodeText { id, name, file, first_line, table, format });
         }
         Ok(Some(Code {
             id,
             name,
             file,
             first_line,
-            first_traceable: u64::from(u32_at(&head, code.firsttraceable)) * 2,
-            // The length is in code units; one that does not fit makes all instructions fall outside.
-            len: u64_at(&head, object.ob_size).checked_mul(2).unwrap_or(0),
+            first_traceable,
+            instructions,
+            len,
             spans: spans.into_iter().map(|span| (span, None)).collect(),
             witness,
             confirmed: self.epoch,
@@ -450,6 +472,16 @@ impl CodeCache {
         self.locate(offsets, addr, instr_ptr, may_be_incomplete).and_then(|(code, offset)| {
             u32::try_from(offset).map_or(Place::Outside, |offset| Place::At((code.id, offset)))
         })
+    }
+
+    /// Where the instruction really is that frames of the code object at `addr` show as `instr_ptr`. The entry must have been prepared.
+    pub(crate) fn address_of(&self, offsets: &Offsets, addr: RemoteAddr, instr_ptr: RemoteAddr) -> RemoteAddr {
+        let instructions = match self.entries.get(&addr) {
+            Some(Entry::Code(code)) => code.instructions,
+            _ => None,
+        };
+        let start = addr.0.wrapping_add(offsets.code.code_adaptive as u64);
+        instructions.map_or(instr_ptr, |real| real.offset(instr_ptr.0.wrapping_sub(start)))
     }
 
     /// The texts of the code objects that were read since the last call. Those read before the first call are read anew.

@@ -134,6 +134,7 @@ impl Interpreter {
         self.chain.truncated = copied.truncated;
         let mut states = std::mem::take(&mut self.states);
         states[state].threads[thread].note_links(&self.offsets, copied.anchor);
+        states[state].threads[thread].find_native_id(memory, &self.offsets)?;
         states[state].holder = self.holder_at(copied.anchor);
         let mut out = Vec::new();
         let mut round = self.round(memory, interner, &mut out);

@@ -5,6 +5,8 @@ use thiserror::Error;
 
 use crate::Version;
 use crate::bytes::{u32_at, u64_at};
+use crate::dicts::{find_text, read_addr};
+use crate::offsets::Offsets;
 use crate::version::{SUPPORTED, SUPPORTED_MINORS};
 
 /// What the offsets that 3.13 and later report about themselves begin with.
@@ -77,7 +79,7 @@ pub(crate) fn find<T: Memory + Symbols + ?Sized>(
         target.read(addr, &mut hex)?;
         (Version::from_hex(u32::from_le_bytes(hex)), false)
     } else {
-        return Err(AttachError::Unsupported { found: "3.10 or older".into() });
+        (unnamed_version(target, runtime)?, false)
     };
     if version.major() != 3 || !SUPPORTED_MINORS.contains(&version.minor()) || version.is_unfinished() {
         return Err(AttachError::unsupported(version));
@@ -86,4 +88,48 @@ pub(crate) fn find<T: Memory + Symbols + ?Sized>(
         return Err(AttachError::FreeThreaded { version });
     }
     Ok(Some((version, runtime)))
+}
+
+/// The version of an interpreter before 3.11, none of whose structures says it: `sys.hexversion` does, where one of the tables leads to
+/// it and it is the version of this table.
+fn unnamed_version<T: Memory + Symbols + ?Sized>(
+    target: &T,
+    runtime: RemoteAddr,
+) -> Result<Version, AttachError> {
+    // New in 3.8.
+    if target.symbol("PyCode_NewWithPosOnlyArgs").is_none() {
+        return Err(AttachError::Unsupported { found: "3.7 or older".into() });
+    }
+    for (minor, offsets, sysdict) in Offsets::unnamed() {
+        let found = hex_version(target, offsets, runtime, sysdict);
+        match found {
+            Ok(Some(version)) if version.major() == 3 && version.minor() == minor => return Ok(version),
+            // What was followed is something else.
+            Ok(_) | Err(ReadError::Unmapped { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    // It is not there yet, or not any more.
+    Err(AttachError::NotReady)
+}
+
+/// `sys.hexversion`, if these offsets lead to it.
+fn hex_version<M: Memory + ?Sized>(
+    memory: &M,
+    offsets: &Offsets,
+    runtime: RemoteAddr,
+    sysdict: usize,
+) -> Result<Option<Version>, ReadError> {
+    /// `PyLongObject.ob_digit`, 30 bits each: one is enough for all versions of Python 3.
+    const OB_DIGIT: u64 = 24;
+    let interpreter = read_addr(memory, runtime.offset(offsets.interpreters_head as u64))?;
+    let dict = read_addr(memory, interpreter.offset(sysdict as u64))?;
+    if interpreter.is_null() || dict.is_null() {
+        return Ok(None);
+    }
+    let Some(number) = find_text(memory, &offsets.object, dict, "hexversion")? else { return Ok(None) };
+    let digits = read_addr(memory, number.offset(offsets.object.ob_size as u64))?.0;
+    let mut digit = [0; 4];
+    memory.read(number.offset(OB_DIGIT), &mut digit)?;
+    Ok((digits == 1).then(|| Version::from_hex(u32::from_le_bytes(digit))))
 }

@@ -10,6 +10,9 @@ use crate::strings::Text;
 /// Most entries of a dictionary that we look at. `sys.modules` of a large program has some thousands.
 const MAX_ENTRIES: u64 = 128 * 1_024;
 
+/// How far within an object its `__dict__` may be.
+const MAX_DICT_OFFSET: u64 = 64 * 1_024;
+
 /// `Py_TPFLAGS_MANAGED_DICT`
 const MANAGED_DICT: u64 = 1 << 4;
 
@@ -36,7 +39,7 @@ pub(crate) fn find_text<M: Memory + ?Sized>(
     key: &str,
 ) -> Result<Option<RemoteAddr>, ReadError> {
     let (keys, values) = read_dict(memory, offsets, dict)?;
-    let (entries, _) = read_entries(memory, keys)?;
+    let (entries, _) = read_entries(memory, offsets, keys)?;
     let Some(at) = position(memory, offsets, &entries, key)? else { return Ok(None) };
     if values.is_null() { Ok(non_null(entries[at].value)) } else { read_value(memory, offsets, values, at) }
 }
@@ -51,7 +54,7 @@ pub(crate) fn find_int<M: Memory + ?Sized>(
     /// The hash of a number is its remainder by this prime number.
     const MODULUS: u64 = (1 << 61) - 1;
     let (keys, values) = read_dict(memory, offsets, dict)?;
-    let (entries, kind) = read_entries(memory, keys)?;
+    let (entries, kind) = read_entries(memory, offsets, keys)?;
     if kind != dict_keys::GENERAL || !values.is_null() {
         return Ok(None);
     }
@@ -59,7 +62,8 @@ pub(crate) fn find_int<M: Memory + ?Sized>(
     Ok(found.map(|entry| entry.value))
 }
 
-/// The value of the attribute `name` in the `__dict__` of the object at `object`, where the interpreter manages it.
+/// The value of the attribute `name` in the `__dict__` of the object at `object`, where the interpreter manages it, as it does that of
+/// each object of a class of Python's.
 pub(crate) fn find_attribute<M: Memory + ?Sized>(
     memory: &M,
     offsets: &ObjectOffsets,
@@ -67,6 +71,15 @@ pub(crate) fn find_attribute<M: Memory + ?Sized>(
     name: &str,
 ) -> Result<Option<RemoteAddr>, ReadError> {
     let ob_type = read_addr(memory, object.offset(offsets.ob_type as u64))?;
+    if let ManagedDict::Plain { tp_dictoffset } = offsets.managed_dict {
+        let at = read_addr(memory, ob_type.offset(tp_dictoffset))?.0;
+        // Objects of variable size count it from their end, and have no names that we look for.
+        if at == 0 || at > MAX_DICT_OFFSET {
+            return Ok(None);
+        }
+        let dict = read_addr(memory, object.offset(at))?;
+        return if dict.is_null() { Ok(None) } else { find_text(memory, offsets, dict, name) };
+    }
     let type_fields = [offsets.tp_flags, offsets.tp_basicsize, offsets.cached_keys];
     let ranges = type_fields.map(|field| Range::new(ob_type.offset(field as u64), 8));
     let fields = read_all(memory, &ranges[..2])?;
@@ -76,6 +89,7 @@ pub(crate) fn find_attribute<M: Memory + ?Sized>(
     }
     let before = |bytes: u64| RemoteAddr(object.0.wrapping_sub(bytes));
     let (dict, values) = match offsets.managed_dict {
+        ManagedDict::Plain { .. } => return Ok(None),
         ManagedDict::Pair { dict, values } => {
             (read_addr(memory, before(dict))?, read_addr(memory, before(values))?)
         }
@@ -103,7 +117,7 @@ pub(crate) fn find_attribute<M: Memory + ?Sized>(
         return Ok(None);
     }
     let keys = read_addr(memory, ranges[2].addr)?;
-    let (entries, _) = read_entries(memory, keys)?;
+    let (entries, _) = read_entries(memory, offsets, keys)?;
     match position(memory, offsets, &entries, name)? {
         Some(at) => read_value(memory, offsets, values, at),
         None => Ok(None),
@@ -142,13 +156,36 @@ fn read_value<M: Memory + ?Sized>(
 }
 
 /// The entries of `PyDictKeysObject` at `keys`, in their order, and its kind.
-fn read_entries<M: Memory + ?Sized>(memory: &M, keys: RemoteAddr) -> Result<(Vec<Entry>, u8), ReadError> {
-    let mut head = [0; dict_keys::INDICES];
-    memory.read(keys, &mut head)?;
-    let kind = head[dict_keys::KIND];
-    let count = u64_at(&head, dict_keys::NENTRIES).min(MAX_ENTRIES);
-    let index_bytes = 1_u64.checked_shl(head[dict_keys::LOG2_INDEX_BYTES].into()).unwrap_or(0);
-    let first = keys.offset(dict_keys::INDICES as u64).offset(index_bytes);
+fn read_entries<M: Memory + ?Sized>(
+    memory: &M,
+    offsets: &ObjectOffsets,
+    keys: RemoteAddr,
+) -> Result<(Vec<Entry>, u8), ReadError> {
+    use dict_keys::old;
+    let mut head = [0; old::INDICES];
+    let (kind, count, first);
+    if let ManagedDict::Plain { .. } = offsets.managed_dict {
+        memory.read(keys, &mut head)?;
+        kind = dict_keys::GENERAL;
+        count = u64_at(&head, old::NENTRIES);
+        let size = u64_at(&head, old::SIZE);
+        // The smallest signed number that holds an index, and -1 and -2 besides.
+        let bytes = match size {
+            0..=0xff => 1,
+            0x100..=0xffff => 2,
+            0x1_0000..=0xffff_ffff => 4,
+            _ => 8,
+        };
+        first = keys.offset(old::INDICES as u64).offset(size.wrapping_mul(bytes));
+    } else {
+        let head = &mut head[..dict_keys::INDICES];
+        memory.read(keys, head)?;
+        kind = head[dict_keys::KIND];
+        count = u64_at(head, dict_keys::NENTRIES);
+        let index_bytes = 1_u64.checked_shl(head[dict_keys::LOG2_INDEX_BYTES].into()).unwrap_or(0);
+        first = keys.offset(dict_keys::INDICES as u64).offset(index_bytes);
+    }
+    let count = count.min(MAX_ENTRIES);
     let words = if kind == dict_keys::GENERAL { 3 } else { 2 };
     let mut bytes = vec![0; usize::try_from(count).unwrap_or(0) * words * 8];
     memory.read(first, &mut bytes)?;

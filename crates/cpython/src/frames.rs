@@ -5,7 +5,7 @@ use slip_remote::{Chain, FrameLayout, Memory, ReadError, RemoteAddr};
 
 use crate::bytes::addr_at;
 use crate::code::{CodeCache, Place};
-use crate::offsets::{FRAME_OWNED_BY_GENERATOR, FrameOffsets, Offsets, TAG_BITS};
+use crate::offsets::{FrameOffsets, Offsets, TAG_BITS};
 
 /// What stands for a frame whose function could not be read.
 const UNREADABLE: &str = "[unreadable]";
@@ -22,7 +22,7 @@ pub(crate) fn layout(offsets: &FrameOffsets) -> FrameLayout {
         len: offsets.len,
         previous: offsets.previous,
         identity: Vec::from([pointer(offsets.executable)]),
-        instruction: pointer(offsets.instr_ptr),
+        instruction: offsets.instruction(),
     }
 }
 
@@ -98,8 +98,8 @@ impl<T> Resolver<T> {
             }
             self.raw.push(RawFrame {
                 code,
-                instr_ptr: addr_at(bytes, frame.instr_ptr),
-                may_be_incomplete: bytes.get(frame.owner) != Some(&FRAME_OWNED_BY_GENERATOR),
+                instr_ptr: offsets.instruction_of(code, bytes),
+                may_be_incomplete: frame.may_be_incomplete(bytes),
             });
         }
         self.prepare(memory, offsets, codes, interner)?;

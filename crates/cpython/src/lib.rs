@@ -1,6 +1,6 @@
 //! Reads the threads and frames of a CPython process.
 //!
-//! Owns everything that is specific to CPython 3.11 to 3.15: how to tell that a process is one, where its structures
+//! Owns everything that is specific to CPython 3.8 to 3.15: how to tell that a process is one, where its structures
 //! keep what we read, and what a frame means. Never makes a system call, never writes into a target, and never trusts
 //! what a target says: each offset is checked once at attach, each walk has a bound.
 //!
@@ -31,6 +31,7 @@ mod leading;
 mod lines;
 mod look;
 mod names;
+mod native;
 mod offsets;
 mod process;
 mod strings;
@@ -40,7 +41,7 @@ mod version;
 
 pub use code::{CodeId, CodeText};
 pub use detect::{AttachError, detect};
-pub use lines::{LineSpan, Location, line_spans, location_at};
+pub use lines::{LineFormat, LineSpan, Location, line_spans, location_at};
 pub use look::{InterpreterLook, Keep, Look, LookRequest, Point, ThreadLook, Which};
 pub use process::Interpreter;
 pub use tasks::{AllTasks, AsyncioOffsets, Task, TaskError, TaskList};

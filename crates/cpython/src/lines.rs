@@ -1,11 +1,28 @@
-//! Where in its file an instruction was written: the location tables of CPython 3.11 and later.
+//! Where in its file an instruction was written: the line and location tables of CPython.
 //!
-//! The format is described in
-//! <https://github.com/python/cpython/blob/v3.13.0/Objects/locations.md> (3.11 and 3.12 have the same).
+//! The formats are described in <https://github.com/python/cpython/blob/v3.13.0/Objects/locations.md> (3.11 and 3.12 have the same) and
+//! in `Objects/lnotab_notes.txt` of [3.10](https://github.com/python/cpython/blob/v3.10.13/Objects/lnotab_notes.txt) and
+//! [3.9](https://github.com/python/cpython/blob/v3.9.18/Objects/lnotab_notes.txt).
 
 /// Most code units (2 bytes) of a function that we follow a table for. The largest functions seen in practice are
 /// modules of generated data with some millions.
 const MAX_CODE_UNITS: u32 = 1 << 28;
+
+/// How a table says which line an instruction belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LineFormat {
+    /// `co_linetable` from CPython 3.11 on: entries for runs of instructions, with columns.
+    Locations,
+    /// `co_linetable` of CPython 3.10: for each run of instructions its length in bytes, and how far its line is from the one before.
+    Ranges,
+    /// `co_lnotab` up to CPython 3.9: how far in bytes, and how many lines, it is to where the next line begins.
+    Lnotab,
+}
+
+impl LineFormat {
+    /// In this one an empty table has no lines: for tables that are not read.
+    pub const NONE: Self = Self::Locations;
+}
 
 /// The instructions from `start` to the next span belong to this line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,12 +47,19 @@ pub struct Location {
 }
 
 /// The location of the instruction `offset` bytes from the begin of a function that begins at `first_line`; `None` if it lies
-/// beyond the table.
+/// beyond the table. Tables up to CPython 3.10 have no columns, and no last lines: that is the first one, as where later ones have none.
 ///
 /// # Cost
 ///
 /// A walk along the table up to the instruction, some nanoseconds for each entry.
-pub fn location_at(table: &[u8], first_line: i32, offset: u32) -> Option<Location> {
+pub fn location_at(format: LineFormat, table: &[u8], first_line: i32, offset: u32) -> Option<Location> {
+    if format != LineFormat::Locations {
+        let spans = line_spans(format, table, first_line);
+        let span = spans.iter().rfind(|span| span.start <= offset)?;
+        let is_after = format == LineFormat::Ranges && spans.last() == Some(span);
+        let line = (span.line > 0).then_some(span.line);
+        return (!is_after).then_some(Location { line, end_line: line, column: None, end_column: None });
+    }
     let mut table = Table { bytes: table, at: 0 };
     let mut line = i64::from(first_line);
     let mut end = 0_u32;
@@ -53,10 +77,60 @@ pub fn location_at(table: &[u8], first_line: i32, offset: u32) -> Option<Locatio
     None
 }
 
-/// Interprets a location table of a function that begins at `first_line`.
+/// Interprets the table of a function that begins at `first_line`.
 ///
-/// Neighbours of the same line are joined. There are never more spans than bytes, whatever the bytes are.
-pub fn line_spans(table: &[u8], first_line: i32) -> Vec<LineSpan> {
+/// Neighbours of the same line are joined. There is at most one span more than there are bytes, whatever the bytes are.
+pub fn line_spans(format: LineFormat, table: &[u8], first_line: i32) -> Vec<LineSpan> {
+    match format {
+        LineFormat::Locations => location_spans(table, first_line),
+        LineFormat::Ranges => range_spans(table, first_line),
+        LineFormat::Lnotab => lnotab_spans(table, first_line),
+    }
+}
+
+/// As `PyCode_Addr2Line` of 3.10 has it.
+fn range_spans(table: &[u8], first_line: i32) -> Vec<LineSpan> {
+    /// Instructions without a line.
+    const NO_LINE: i8 = i8::MIN;
+    let mut spans: Vec<LineSpan> = Vec::new();
+    let (mut start, mut line) = (0, i64::from(first_line));
+    for entry in table.chunks_exact(2) {
+        let (bytes, delta) = (u32::from(entry[0]), entry[1].cast_signed());
+        let shown = match delta {
+            NO_LINE => 0,
+            _ => {
+                line += i64::from(delta);
+                u32::try_from(line).unwrap_or(0)
+            }
+        };
+        if bytes > 0 && spans.last().is_none_or(|last| last.line != shown) {
+            spans.push(LineSpan { start, line: shown });
+        }
+        start += bytes;
+    }
+    // Instructions after the end of the table belong to no line.
+    spans.push(LineSpan { start, line: 0 });
+    spans
+}
+
+/// As `PyCode_Addr2Line` has it up to 3.9: the last line goes on to the end of the function.
+fn lnotab_spans(table: &[u8], first_line: i32) -> Vec<LineSpan> {
+    let (mut start, mut line) = (0, i64::from(first_line));
+    let shown = |line: i64| u32::try_from(line).unwrap_or(0);
+    let mut spans = vec![LineSpan { start, line: shown(line) }];
+    for entry in table.chunks_exact(2) {
+        start += u32::from(entry[0]);
+        line += i64::from(entry[1].cast_signed());
+        // Longer distances are told in steps, the first of which have no instructions.
+        spans.pop_if(|last| last.start == start);
+        if spans.last().is_none_or(|last| last.line != shown(line)) {
+            spans.push(LineSpan { start, line: shown(line) });
+        }
+    }
+    spans
+}
+
+fn location_spans(table: &[u8], first_line: i32) -> Vec<LineSpan> {
     let mut spans: Vec<LineSpan> = Vec::new();
     let mut table = Table { bytes: table, at: 0 };
     let mut line = i64::from(first_line);
@@ -189,6 +263,8 @@ impl Table<'_> {
 mod tests {
     use super::*;
 
+    const LOCATIONS: LineFormat = LineFormat::Locations;
+
     fn span(start: u32, line: u32) -> LineSpan {
         LineSpan { start, line }
     }
@@ -218,7 +294,7 @@ mod tests {
             0x41,
             0x03, // long, +98: line 108
         ];
-        let spans = line_spans(&table, 10);
+        let spans = line_spans(LOCATIONS, &table, 10);
         assert_eq!(
             spans,
             [span(0, 10), span(6, 11), span(8, 13), span(24, 0), span(26, 10), span(28, 108), span(34, 0)]
@@ -244,7 +320,7 @@ mod tests {
             0x01,           // long, +1: line 9 to 12, no first column, to 65
             0x80 | 10 << 3, // cut off
         ];
-        let at = |offset| location_at(&table, 10, offset);
+        let at = |offset| location_at(LOCATIONS, &table, 10, offset);
         let location = |lines: (u32, u32), columns: (Option<u32>, Option<u32>)| {
             let (line, end_line) = (Some(lines.0), Some(lines.1));
             Some(Location { line, end_line, column: columns.0, end_column: columns.1 })
@@ -261,16 +337,44 @@ mod tests {
 
     #[test]
     fn a_table_without_entries() {
-        assert_eq!(line_spans(&[], 7), [span(0, 0)]);
-        assert_eq!(line_spans(&[0x7f; 40], 7), [span(0, 0)]);
+        assert_eq!(line_spans(LOCATIONS, &[], 7), [span(0, 0)]);
+        assert_eq!(line_spans(LOCATIONS, &[0x7f; 40], 7), [span(0, 0)]);
     }
 
     #[test]
     fn lines_out_of_range_are_none() {
         // -5 from line 1.
-        assert_eq!(line_spans(&[0x80 | 13 << 3, 0x0b], 1)[0], span(0, 0));
+        assert_eq!(line_spans(LOCATIONS, &[0x80 | 13 << 3, 0x0b], 1)[0], span(0, 0));
         // The largest delta that fits, many times over.
         let table = [0x80 | 13 << 3, 0x7e, 0x7f, 0x7f, 0x7f, 0x7f, 0x7f, 0x7f, 0x7f].repeat(10_000);
-        assert!(line_spans(&table, i32::MAX).len() <= table.len());
+        assert!(line_spans(LOCATIONS, &table, i32::MAX).len() <= table.len());
+    }
+
+    #[test]
+    fn ranges_of_3_10() {
+        // Lines 10, 12, none, 12 again, 9 in two pieces, and 300 by way of a piece without instructions.
+        let table = [4, 0, 2, 2, 2, 0x80, 6, 0, 254, 0xfd, 10, 0, 0, 127, 0, 127, 2, 37];
+        let spans = line_spans(LineFormat::Ranges, &table, 10);
+        let expected =
+            [span(0, 10), span(4, 12), span(6, 0), span(8, 12), span(14, 9), span(278, 300), span(280, 0)];
+        assert_eq!(spans, expected);
+        let line_at = |offset| location_at(LineFormat::Ranges, &table, 10, offset).map(|found| found.line);
+        assert_eq!([line_at(0), line_at(6), line_at(277)], [Some(Some(10)), Some(None), Some(Some(9))]);
+        assert_eq!([line_at(280), line_at(u32::MAX)], [None; 2]);
+        assert_eq!(line_spans(LineFormat::Ranges, &[], 7), [span(0, 0)]);
+    }
+
+    #[test]
+    fn lnotab_of_3_9() {
+        // A decorated function, whose first instruction is a line below; back two lines; 300 lines further; 300 bytes further.
+        let table = [0, 1, 4, 2, 6, 0xfe, 2, 127, 0, 127, 0, 46, 255, 0, 45, 1];
+        let spans = line_spans(LineFormat::Lnotab, &table, 10);
+        let expected = [span(0, 11), span(4, 13), span(10, 11), span(12, 311), span(312, 312)];
+        assert_eq!(spans, expected);
+        let line_at = |offset| location_at(LineFormat::Lnotab, &table, 10, offset).map(|found| found.line);
+        assert_eq!([line_at(3), line_at(4), line_at(u32::MAX)], [11, 13, 312].map(|line| Some(Some(line))));
+        // A function of one line needs no table.
+        assert_eq!(line_spans(LineFormat::Lnotab, &[], 7), [span(0, 7)]);
+        assert_eq!(line_spans(LineFormat::Lnotab, &[0, 0x80], 7), [span(0, 0)], "out of range");
     }
 }

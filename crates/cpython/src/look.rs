@@ -10,8 +10,7 @@ use slip_remote::{Memory, ReadError, RemoteAddr};
 
 use crate::bytes::{addr_at, u32_at};
 use crate::code::{CodeCache, CodeId, CodeText, Place};
-use crate::frames::{RawFrame, Shown};
-use crate::offsets::EXC_ITEM_BYTES;
+use crate::frames::{RawFrame, Shown, code_of};
 use crate::process::{Emit, Interpreter, State};
 use crate::threads::LastStack;
 
@@ -400,13 +399,13 @@ impl Interpreter {
         }
         let own = addr.offset(status.exc_state as u64);
         let mut at = addr_at(anchor, status.exc_info);
+        let mut item = vec![0; status.exc_previous + 8];
         for _ in 0..MAX_EXC_ITEMS {
             if at.is_null() {
                 break;
             }
-            let mut item = [0; EXC_ITEM_BYTES];
             if at == own {
-                item.copy_from_slice(&anchor[status.exc_state..status.exc_state + EXC_ITEM_BYTES]);
+                item.copy_from_slice(&anchor[status.exc_state..][..status.exc_previous + 8]);
             } else {
                 match memory.read(at, &mut item) {
                     Ok(()) => {}
@@ -419,7 +418,7 @@ impl Interpreter {
             if !value.is_null() && value != self.none {
                 return Ok(true);
             }
-            at = addr_at(&item, 8);
+            at = addr_at(&item, status.exc_previous);
         }
         Ok(false)
     }
@@ -431,11 +430,16 @@ impl Interpreter {
         frames: &[Shown<Point>],
         points: &mut [Point],
     ) -> Result<(), ReadError> {
-        let frame = &self.offsets.frame;
-        let bytes = self.chain.bytes.chunks_exact(frame.len.max(1));
+        let (offsets, codes) = (&self.offsets, &self.codes);
+        let bytes = self.chain.bytes.chunks_exact(offsets.frame.len.max(1));
         let here = bytes.zip(frames.iter().rev()).filter(|(_, shown)| matches!(shown, Shown::Here(_)));
-        let ranges: Vec<slip_remote::Range> =
-            here.map(|(bytes, _)| slip_remote::Range::new(addr_at(bytes, frame.instr_ptr), 1)).collect();
+        let ranges: Vec<slip_remote::Range> = here
+            .map(|(bytes, _)| {
+                let code = code_of(&offsets.frame, bytes);
+                let at = codes.address_of(offsets, code, offsets.instruction_of(code, bytes));
+                slip_remote::Range::new(at, 1)
+            })
+            .collect();
         let mut read = vec![0; ranges.len()];
         let done = memory.read_ranges(&ranges, &mut read)?;
         let opcodes = points.iter_mut().filter_map(|point| match point {

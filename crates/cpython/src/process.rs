@@ -14,6 +14,7 @@ use crate::frames::Resolver;
 use crate::leading::Leading;
 use crate::look::Point;
 use crate::names::{NameBook, Place};
+use crate::native;
 use crate::offsets::{GilPlace, Offsets};
 use crate::threads::{self, LastStack, Thread};
 use crate::{AttachError, Version};
@@ -140,7 +141,8 @@ impl Interpreter {
             ranges: Vec::new(),
             bytes: Vec::new(),
         };
-        python.check(target)?;
+        let threads = python.check(target)?;
+        native::find(target, &mut python.offsets.thread, &threads)?;
         Ok(python)
     }
 
@@ -217,7 +219,9 @@ impl Interpreter {
     }
 
     /// Holds what the target has against what this version has: a build with other options has other structures.
-    fn check<M: Memory + ?Sized>(&mut self, memory: &M) -> Result<(), AttachError> {
+    ///
+    /// The threads of the main interpreter, as they were just now.
+    fn check<M: Memory + ?Sized>(&mut self, memory: &M) -> Result<Vec<Thread>, AttachError> {
         let layout = |what| AttachError::Layout { version: self.version, what };
         let head = read_addr(memory, self.runtime.offset(self.offsets.interpreters_head as u64))?;
         if head.is_null() {
@@ -237,7 +241,7 @@ impl Interpreter {
         if threads.is_empty() {
             return Err(layout("thread state"));
         }
-        Ok(())
+        Ok(threads)
     }
 
     /// Brings the list of interpreters, and what is read of each, up to date.

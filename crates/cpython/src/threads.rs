@@ -6,11 +6,12 @@ use std::collections::{HashMap, HashSet};
 use slip_model::{Outcome, StackId};
 use slip_remote::{Anchor, Calling, Chain, ChainReader, Head, Memory, Range, ReadError, RemoteAddr};
 
-use crate::bytes::addr_at;
+use crate::bytes::{addr_at, u32_at};
 use crate::frames::{self, Shown};
 use crate::look::Point;
 use crate::names::ThreadName;
-use crate::offsets::{CurrentFrame, FrameOffsets, Offsets, ThreadOffsets};
+use crate::native;
+use crate::offsets::{CurrentFrame, FrameOffsets, NativeId, Offsets, ThreadOffsets};
 
 /// Most threads of an interpreter. Longer lists are loops that a torn read has made, or hostile.
 const MAX_THREADS: usize = 16_384;
@@ -72,20 +73,29 @@ pub(crate) struct Links {
     /// `pthread_t`; 0 as long as the state belongs to no thread.
     pub(crate) thread_id: u64,
     pub(crate) native_thread_id: u64,
+    /// Which of all states that there were it is, where the state does not have the kernel's number; else 0.
+    pub(crate) serial: u64,
 }
 
 impl Links {
     fn parse(offsets: &ThreadOffsets, state: &[u8]) -> Self {
-        Self {
-            next: addr_at(state, offsets.next),
-            interp: addr_at(state, offsets.interp),
-            thread_id: addr_at(state, offsets.thread_id).0,
-            native_thread_id: addr_at(state, offsets.native_thread_id).0,
+        let (mut thread_id, mut native_thread_id, mut serial) = (addr_at(state, offsets.thread_id).0, 0, 0);
+        match offsets.native_thread_id {
+            NativeId::Field(at) => native_thread_id = addr_at(state, at).0,
+            NativeId::Library { serial: at, counter, .. } => {
+                serial = addr_at(state, at).0;
+                let CurrentFrame::Direct(current) = offsets.current else { return Self::default() };
+                if u32_at(state, counter) == 0 && addr_at(state, current).is_null() {
+                    thread_id = 0;
+                }
+            }
         }
+        let (next, interp) = (addr_at(state, offsets.next), addr_at(state, offsets.interp));
+        Self { next, interp, thread_id, native_thread_id, serial }
     }
 
     fn who(&self) -> (u64, u64) {
-        (self.thread_id, self.native_thread_id)
+        (self.thread_id, if self.serial == 0 { self.native_thread_id } else { self.serial })
     }
 }
 
@@ -119,13 +129,29 @@ impl Thread {
         self.anchor.instructions.get_mut().begin(now_ns);
         let outcome = self.reader.read(memory, &mut self.anchor, chain)?;
         self.note_links(offsets, &chain.anchor);
+        self.find_native_id(memory, offsets)?;
         Ok(outcome)
+    }
+
+    /// Asks for the kernel's number where the thread state does not have it.
+    pub(crate) fn find_native_id<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        offsets: &Offsets,
+    ) -> Result<(), ReadError> {
+        if self.links.native_thread_id == 0 && self.links.serial != 0 {
+            self.links.native_thread_id = native::read(memory, &offsets.thread.native_thread_id, &self.links)?;
+        }
+        Ok(())
     }
 
     /// Takes the links from what was copied of the thread state.
     pub(crate) fn note_links(&mut self, offsets: &Offsets, anchor: &[u8]) {
         if anchor.len() >= offsets.thread.len() {
-            let links = Links::parse(&offsets.thread, anchor);
+            let mut links = Links::parse(&offsets.thread, anchor);
+            if links.serial != 0 && links.who() == self.links.who() {
+                links.native_thread_id = self.links.native_thread_id;
+            }
             // Another thread has taken the place of the one that was here. Its `pthread_t` is often the same.
             if links.who() != self.links.who() {
                 self.name = ThreadName::default();
@@ -156,15 +182,18 @@ pub(crate) fn walk<M: Memory + ?Sized>(
             Err(ReadError::Unmapped { .. }) => break,
             Err(error) => return Err(error),
         }
-        let links = Links::parse(&offsets.thread, &state);
+        let mut links = Links::parse(&offsets.thread, &state);
         if links.interp != interp {
             break;
+        }
+        if links.serial != 0 {
+            links.native_thread_id = native::read(memory, &offsets.thread.native_thread_id, &links)?;
         }
         // The memory of a thread that has ended may belong to another one now. A thread that is just starting gets its
         // ids while we watch; it is not another one.
         let same = |thread: &Thread| {
             let (then, now) = (thread.links.native_thread_id, links.native_thread_id);
-            thread.addr == at && (then == now || then == 0)
+            thread.addr == at && thread.links.serial == links.serial && (then == now || then == 0)
         };
         threads.push(match old.iter().position(same) {
             Some(known) => Thread { links, ..old.swap_remove(known) },
@@ -301,8 +330,10 @@ impl Anchor for ThreadAnchor {
                 current
             }
         };
-        let chunk = addr_at(bytes, self.offsets.datastack_chunk);
-        let limit = addr_at(bytes, self.offsets.datastack_limit);
+        let Some((chunk, limit)) = self.offsets.datastack else {
+            return Some(Head { current, limit: RemoteAddr::NULL });
+        };
+        let (chunk, limit) = (addr_at(bytes, chunk), addr_at(bytes, limit));
         self.chunk = (chunk, limit);
         // The frame of a generator lies in the generator: what comes after it may be anything, or nothing.
         let limit = if (chunk..limit).contains(&current) { limit } else { RemoteAddr::NULL };
@@ -310,7 +341,8 @@ impl Anchor for ThreadAnchor {
     }
 
     fn chunk(&self) -> Option<(RemoteAddr, RemoteAddr)> {
-        Some(self.chunk)
+        // Before 3.11 frames lie anywhere, so that none can be told to belong to another by one copy.
+        self.offsets.datastack.map(|_| self.chunk)
     }
 
     fn may_be_frame(&self, frame: &[u8]) -> bool {

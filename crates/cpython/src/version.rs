@@ -3,10 +3,10 @@
 use std::fmt;
 
 /// The versions that can be read, for messages.
-pub const SUPPORTED: &str = "3.11 to 3.15";
+pub const SUPPORTED: &str = "3.8 to 3.15";
 
 /// Minor versions of CPython 3 that can be read.
-pub(crate) const SUPPORTED_MINORS: std::ops::RangeInclusive<u8> = 11..=15;
+pub(crate) const SUPPORTED_MINORS: std::ops::RangeInclusive<u8> = 8..=15;
 
 /// A version of CPython, as `PY_VERSION_HEX` packs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

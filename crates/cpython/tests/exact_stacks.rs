@@ -70,14 +70,14 @@ fn package() {
 
 #[test]
 fn versions_that_are_too_old_are_named() {
-    for python in slip_testkit::pythons().into_iter().filter(|python| python.version < (3, 11)) {
+    for python in slip_testkit::pythons().into_iter().filter(|python| python.version < (3, 8)) {
         let text = "import sys\nprint('ready', flush=True)\nsys.stdin.read()\n";
         let mut child = Launch::text(&python, "old.py", text).start().unwrap();
         child.wait_ready().unwrap();
         let process = LiveProcess::open(child.pid()).unwrap();
         let error = Interpreter::attach(&process).unwrap_err().to_string();
         assert_eq!(
-            error, "CPython 3.10 or older is not supported, only 3.11 to 3.15 are",
+            error, "CPython 3.7 or older is not supported, only 3.8 to 3.15 are",
             "{}",
             python.label
         );

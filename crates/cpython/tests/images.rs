@@ -16,7 +16,7 @@ const MAX_FRAMES: usize = 16_384;
 #[test]
 fn recorded_stacks_are_read_as_their_programs_told_them() {
     let images = recorded();
-    for minor in 11..=15 {
+    for minor in 8..=15 {
         let name = format!("cpython-3.{minor}-");
         assert!(images.iter().any(|(file, _)| file.starts_with(&name)), "no image {name}*.json");
     }
@@ -55,14 +55,14 @@ fn what_cannot_be_read_is_refused_with_a_reason() {
     };
     assert_eq!(version(0x030d_07f0, 0).unwrap(), Some(Version::from_hex(0x030d_07f0)));
     let message = |result: Result<_, AttachError>| result.unwrap_err().to_string();
-    assert_eq!(message(version(0x0310_00f0, 0)), "CPython 3.16.0 is not supported, only 3.11 to 3.15 are");
-    assert_eq!(message(version(0x030f_00a1, 0)), "CPython 3.15.0a1 is not supported, only 3.11 to 3.15 are");
+    assert_eq!(message(version(0x0310_00f0, 0)), "CPython 3.16.0 is not supported, only 3.8 to 3.15 are");
+    assert_eq!(message(version(0x030f_00a1, 0)), "CPython 3.15.0a1 is not supported, only 3.8 to 3.15 are");
     assert!(message(version(0x030d_00f0, 1)).contains("free-threaded"));
 
     let mut old = Image::default();
     old.insert_symbol("_PyRuntime", RemoteAddr(0x1000));
     old.insert(RemoteAddr(0x1000), &[0; 64]);
-    assert_eq!(message(detect(&old)), "CPython 3.10 or older is not supported, only 3.11 to 3.15 are");
+    assert_eq!(message(detect(&old)), "CPython 3.7 or older is not supported, only 3.8 to 3.15 are");
 
     // `code_object.co_code_adaptive` is the number 43 of the report of 3.13.
     let mut no_code = image.clone();
@@ -120,7 +120,7 @@ fn no_word_of_a_target_is_trusted() {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         usize::try_from(random >> 33).unwrap() % below
     };
-    for minor in [11, 12, 13, 15] {
+    for minor in [8, 9, 10, 11, 12, 13, 15] {
         let image = image_of(minor, "subinterpreters");
         let pieces = pieces(&image);
         let words: Vec<u64> =

@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyString};
 use rustc_hash::FxHashMap;
-use slip_cpython::{CodeId, CodeText, Point, location_at};
+use slip_cpython::{CodeId, CodeText, LineFormat, Point, location_at};
 use slip_model::{Interner, StringId};
 
 use crate::types::{Types, new_struct};
@@ -26,6 +26,7 @@ struct Code {
     name: Py<PyString>,
     first_line: i32,
     table: Vec<u8>,
+    format: LineFormat,
 }
 
 /// All that were made.
@@ -77,11 +78,12 @@ impl Frames {
                 self.strings.entry(id).or_insert_with(make).clone_ref(py)
             };
             let (file, name) = (string(text.file), string(text.name));
-            let mut table = text.table;
+            let (mut table, mut format) = (text.table, text.format);
             if table.len() > MAX_TABLE_BYTES {
                 table.clear();
+                format = LineFormat::NONE;
             }
-            self.codes.insert(text.id, Code { file, name, first_line: text.first_line, table });
+            self.codes.insert(text.id, Code { file, name, first_line: text.first_line, table, format });
         }
     }
 
@@ -119,7 +121,7 @@ impl Frames {
             Point::Code { code, offset, opcode } => (self.codes.get(&code), offset, opcode),
         };
         let Some(code) = code else { return synthetic("<unreadable>") };
-        let location = match location_at(&code.table, code.first_line, offset) {
+        let location = match location_at(code.format, &code.table, code.first_line, offset) {
             None => none(),
             Some(location) => {
                 let number = |number: Option<u32>| PyInt::new(py, number.map_or(-1, i64::from)).into_any();

@@ -27,9 +27,10 @@ pub(crate) struct ElfFacts {
 }
 
 /// Names that interpreters are found by. Keeping only these makes a table of a few entries out of tens of thousands.
-const WANTED: [&str; 12] = [
+const WANTED: [&str; 13] = [
     "_PyRuntime",
     "Py_Version",
+    "PyCode_NewWithPosOnlyArgs",
     "_Py_NoneStruct",
     "executor_globals",
     "executor_globals_offset",

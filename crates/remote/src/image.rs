@@ -14,6 +14,9 @@ pub struct Image {
     pub about: String,
     symbols: BTreeMap<String, u64>,
     sections: BTreeMap<String, (u64, usize)>,
+    /// If they were asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    thread_ids: Vec<u32>,
     /// Start address to bytes as hexadecimal text; pieces neither touch nor overlap.
     pieces: BTreeMap<u64, Hex>,
 }
@@ -112,6 +115,10 @@ impl Symbols for Image {
     fn section(&self, name: &str) -> Option<Range> {
         self.sections.get(name).map(|(addr, len)| Range::new(RemoteAddr(*addr), *len))
     }
+
+    fn thread_ids(&self) -> Vec<u32> {
+        self.thread_ids.clone()
+    }
 }
 
 /// Passes reads on to a live target and keeps what came back.
@@ -154,6 +161,12 @@ impl<T: Symbols> Symbols for ImageRecorder<'_, T> {
         let found = self.target.section(name)?;
         self.image.borrow_mut().insert_section(name, found);
         Some(found)
+    }
+
+    fn thread_ids(&self) -> Vec<u32> {
+        let found = self.target.thread_ids();
+        self.image.borrow_mut().thread_ids.clone_from(&found);
+        found
     }
 }
 

@@ -10,7 +10,7 @@ use thiserror::Error;
 
 use crate::elf::{ElfFacts, read_facts};
 use crate::memory::read_and_split;
-use crate::procfs::{process_stat, status_value};
+use crate::procfs::{process_stat, status_value, threads_of};
 use crate::{Mapping, Memory, Range, ReadError, RemoteAddr, SharedObject, SharedRange, Symbols, parse_maps};
 
 /// The most pieces that the kernel takes in one `process_vm_readv` (`UIO_MAXIOV`).
@@ -239,6 +239,12 @@ impl Symbols for LiveProcess {
             (vaddr != 0)
                 .then(|| Range::new(RemoteAddr(vaddr.wrapping_add(*bias)), usize::try_from(len).unwrap_or(0)))
         })
+    }
+
+    fn thread_ids(&self) -> Vec<u32> {
+        // The last of the numbers that it has in namespaces inside each other.
+        let innermost = |tid| status_value(tid, "NSpid")?.split_whitespace().last()?.parse().ok();
+        threads_of(self.pid).into_iter().filter_map(innermost).collect()
     }
 
     fn shared_memory(&self) -> Vec<SharedRange> {

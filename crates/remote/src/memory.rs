@@ -157,6 +157,11 @@ pub trait Symbols {
     /// Address and length of a section of the program or of the interpreter's library, if it is mapped.
     fn section(&self, name: &str) -> Option<Range>;
 
+    /// The kernel's numbers of the threads, as the target's own PID namespace has them; empty if they are not known.
+    fn thread_ids(&self) -> Vec<u32> {
+        Vec::new()
+    }
+
     /// Memory that other processes share: at the same address of the same object, all of them see the same bytes.
     fn shared_memory(&self) -> Vec<SharedRange> {
         Vec::new()

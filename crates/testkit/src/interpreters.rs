@@ -69,7 +69,7 @@ pub(crate) fn root(name: &str) -> Result<PathBuf, String> {
 
 /// CPython in each version that can be found, oldest first; what is expected and missing is reported by [`skip`].
 ///
-/// Looks at `/usr/bin/python3.11`, at pyenv's versions from 3.8 on, and at 3.13 to 3.15 in the root folder `python`.
+/// Looks at `/usr/bin/python3.11`, at pyenv's versions from 3.7 on, of which the first is too old for us, and at 3.13 to 3.15 in the root folder `python`.
 pub fn pythons() -> Vec<Interpreter> {
     let mut found = Vec::new();
     let mut add = |version: (u32, u32), origin: &str, program: PathBuf, root: Option<PathBuf>| {
@@ -126,7 +126,7 @@ fn pyenv_versions() -> Result<Vec<Installed>, String> {
         let name = entry.file_name();
         // Other implementations and free-threaded builds have names that do not begin with a plain number.
         let Some(version) = name.to_str().and_then(major_minor) else { continue };
-        if version >= (3, 8) {
+        if version >= (3, 7) {
             versions.push((version, entry.path()));
         }
     }

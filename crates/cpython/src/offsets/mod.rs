@@ -1,18 +1,22 @@
 //! Where the structures of each version keep the fields that we read.
 //!
-//! 3.11 and 3.12 have fixed tables. From 3.13 on the target reports most offsets itself in `_Py_DebugOffsets`; the tables
+//! Up to 3.12 there are fixed tables. From 3.13 on the target reports most offsets itself in `_Py_DebugOffsets`; the tables
 //! of these versions say where in that report each field stands. How to make a table: `fixtures/images/README.md`.
 
 mod report;
+mod v3_10;
 mod v3_11;
 mod v3_12;
 mod v3_13;
 mod v3_14;
 mod v3_15;
+mod v3_8;
+mod v3_9;
 
 use slip_remote::{Calling, Head, Memory, RemoteAddr};
 
-use crate::bytes::{addr_at, u32_at};
+use crate::bytes::{addr_at, u32_at, u64_at};
+use crate::lines::LineFormat;
 use crate::{AttachError, Version};
 
 /// Largest distance between the fields of an interpreter state that we read together.
@@ -155,12 +159,38 @@ pub(crate) struct ThreadOffsets {
     /// with the thread state and is written once, before the thread can be found.
     pub(crate) base_frame: Option<usize>,
     pub(crate) thread_id: usize,
-    pub(crate) native_thread_id: usize,
-    /// The chunk of the data stack in use; frames of functions lie there.
-    pub(crate) datastack_chunk: usize,
-    /// First address after that chunk.
-    pub(crate) datastack_limit: usize,
+    pub(crate) native_thread_id: NativeId,
+    /// The chunk of the data stack in use, where frames of functions lie, and the first address after it. Up to 3.10 each frame
+    /// is an object by itself.
+    pub(crate) datastack: Option<(usize, usize)>,
     pub(crate) status: StatusOffsets,
+}
+
+/// Where the kernel's number of a thread is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NativeId {
+    /// `PyThreadState.native_thread_id`
+    Field(usize),
+    /// The interpreter does not know it, up to 3.10. The C library does, see `native.rs`.
+    Library {
+        /// `PyThreadState.id`: no two thread states of an interpreter have the same.
+        serial: usize,
+        /// `gilstate_counter`, 4 bytes: 0 until the state belongs to its thread. Its `thread_id` is that of the thread which made it
+        /// until then.
+        counter: usize,
+        /// How far from `pthread_self()` the library keeps it; `None` if that is not known of this library.
+        tid: Option<u64>,
+    },
+}
+
+impl NativeId {
+    /// Where the last word of it lies in the thread state.
+    fn last(&self) -> usize {
+        match *self {
+            NativeId::Field(at) => at,
+            NativeId::Library { serial, counter, .. } => serial.max(counter),
+        }
+    }
 }
 
 /// What `PyThreadState` says about the interpreter's lock and about exceptions.
@@ -176,6 +206,8 @@ pub(crate) struct StatusOffsets {
     pub(crate) exc_info: usize,
     /// `exc_state`
     pub(crate) exc_state: usize,
+    /// `_PyErr_StackItem.previous_item`, the last field. `exc_value` is the first one; up to 3.10 `exc_type` is.
+    pub(crate) exc_previous: usize,
 }
 
 impl StatusOffsets {
@@ -183,12 +215,9 @@ impl StatusOffsets {
     fn last(&self) -> usize {
         let gil = self.gil.map_or(0, |(holds, requested)| holds.max(requested));
         let exceptions = self.current_exception.max(self.exc_info);
-        gil.max(exceptions).max(self.exc_state.saturating_add(EXC_ITEM_BYTES - 8))
+        gil.max(exceptions).max(self.exc_state.saturating_add(self.exc_previous))
     }
 }
-
-/// `_PyErr_StackItem`: `exc_value` and `previous_item`, the same in all versions.
-pub(crate) const EXC_ITEM_BYTES: usize = 16;
 
 impl ThreadOffsets {
     /// How many bytes from the begin of the structure hold all fields.
@@ -203,9 +232,8 @@ impl ThreadOffsets {
             current,
             self.base_frame.unwrap_or(0),
             self.thread_id,
-            self.native_thread_id,
-            self.datastack_chunk,
-            self.datastack_limit,
+            self.native_thread_id.last(),
+            self.datastack.map_or(0, |(chunk, limit)| chunk.max(limit)),
             if self.status.is_read { self.status.last() } else { 0 },
         ];
         fields.into_iter().max().unwrap_or(0) + 8
@@ -213,19 +241,28 @@ impl ThreadOffsets {
 
     /// How many bytes from the begin hold the links and the ids.
     pub(crate) fn links_len(&self) -> usize {
-        let fields = [self.next, self.interp, self.thread_id, self.native_thread_id];
+        let current = match (self.native_thread_id, self.current) {
+            (NativeId::Library { .. }, CurrentFrame::Direct(at)) => at,
+            _ => 0,
+        };
+        let fields = [self.next, self.interp, self.thread_id, self.native_thread_id.last(), current];
         fields.into_iter().max().unwrap_or(0) + 8
     }
 }
 
-/// `_PyInterpreterFrame`
+/// `_PyInterpreterFrame`; 3.10 and before: `PyFrameObject`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FrameOffsets {
     /// `f_executable`; 3.12 and before: `f_code`
     pub(crate) executable: usize,
+    /// `previous`; 3.10 and before: `f_back`
     pub(crate) previous: usize,
-    /// `instr_ptr`: the instruction being executed. 3.12 and before: `prev_instr`, the code unit before the next one.
+    /// `instr_ptr`: the instruction being executed. 3.11 and 3.12: `prev_instr`, the code unit before the next one. 3.10 and before:
+    /// `f_lasti`, 4 bytes.
     pub(crate) instr_ptr: usize,
+    /// `f_lasti` counts so many bytes from the begin of the instructions; `None` if it is a pointer.
+    pub(crate) index_bytes: Option<i64>,
+    /// `owner`; 3.10: `f_state`, before: `f_executing`
     pub(crate) owner: usize,
     /// From this owner on, a frame stands for the interpreter itself.
     pub(crate) first_shim_owner: u8,
@@ -252,6 +289,9 @@ pub(crate) enum Running {
     /// By the instruction: these opcodes enter frames (`_PyOpcode` numbers of this version, specialised and
     /// instrumented forms included).
     Instruction(&'static [u8]),
+    /// By a byte of its own, which stands in the place of the owner, up to 3.10: it is one of these as long as the loop is in the frame,
+    /// be it that it runs it or that the frame waits for a callee. `f_gen`, which follows, is null unless it is a generator's.
+    State { executing: &'static [u8], f_gen: usize },
 }
 
 impl FrameOffsets {
@@ -262,7 +302,17 @@ impl FrameOffsets {
 
     /// Whether what was copied may be a frame at all: the memory of a generator that has ended may be anything.
     pub(crate) fn may_be_frame(&self, frame: &[u8]) -> bool {
-        self.owner_of(frame) <= self.last_owner
+        matches!(self.running, Running::State { .. }) || self.owner_of(frame) <= self.last_owner
+    }
+
+    /// Whether it may be a frame that is not complete. Those of generators are from the begin.
+    pub(crate) fn may_be_incomplete(&self, frame: &[u8]) -> bool {
+        matches!(self.running, Running::State { .. }) || self.owner_of(frame) != FRAME_OWNED_BY_GENERATOR
+    }
+
+    /// Bytes that change as the function goes on, and stay while it waits for a callee.
+    pub(crate) fn instruction(&self) -> std::ops::Range<usize> {
+        self.instr_ptr..self.instr_ptr + if self.index_bytes.is_some() { 4 } else { 8 }
     }
 
     fn owner_of(&self, frame: &[u8]) -> u8 {
@@ -287,6 +337,14 @@ impl FrameOffsets {
         const FRAME_STATE: usize = 3;
         const FRAME_EXECUTING: u8 = 0;
         let innermost = addr == head.current;
+        if let Running::State { executing, f_gen } = self.running {
+            // A generator is linked before the loop enters its frame, and until it has left it.
+            let is_whole = |frame: &[u8]| {
+                addr_at(frame, f_gen).is_null()
+                    || (executing.contains(&self.owner_of(frame)) && addr_at(frame, self.previous).is_null())
+            };
+            return is_whole(frame.0) && is_whole(frame.1);
+        }
         match self.owner_of(frame.1) {
             // The first frame of a thread lies in a chunk of its stack, and so does the second one then.
             FRAME_OWNED_BY_THREAD => return !innermost || !head.limit.is_null(),
@@ -319,7 +377,7 @@ impl FrameOffsets {
         match self.running {
             Running::Instruction(_) if self.is_shim(frame) => Some(false),
             Running::Instruction(_) => Some(addr_at(frame, self.executable).0 & !TAG_BITS == 0),
-            Running::StacktopWithEntry | Running::Stacktop => None,
+            Running::State { .. } | Running::StacktopWithEntry | Running::Stacktop => None,
         }
     }
 
@@ -341,6 +399,13 @@ impl FrameOffsets {
             read(addr_at(caller, self.instr_ptr), &mut opcode).then_some(opcode[0])
         };
         let runs = match self.running {
+            // A frame that is freed has no references, and keeps all else until it is taken for another call.
+            Running::State { .. } if u64_at(callee, 0) == 0 => true,
+            // The functions that trace a program are called out of frames which the loop has not entered yet, or has left.
+            Running::State { executing, .. } if !executing.contains(&self.owner_of(callee)) => {
+                return Calling::Unknown;
+            }
+            Running::State { .. } => false,
             Running::StacktopWithEntry
                 if callee.get(self.owner - 1).is_some_and(|is_entry| *is_entry != 0) =>
             {
@@ -385,15 +450,26 @@ pub(crate) const TAG_BITS: u64 = 3;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CodeOffsets {
     pub(crate) filename: usize,
+    /// `co_qualname`; 3.10 and before have only `co_name`
     pub(crate) qualname: usize,
+    /// `co_linetable`; 3.9 and before: `co_lnotab`
     pub(crate) linetable: usize,
+    pub(crate) line_format: LineFormat,
     pub(crate) firstlineno: usize,
-    /// `_co_firsttraceable`, in code units: frames that are not there yet are not complete.
-    pub(crate) firsttraceable: usize,
-    /// `co_code_adaptive`: the instructions, and so the end of what we read.
+    pub(crate) instructions: InstructionsAt,
+    /// The end of what we read: from 3.11 on the instructions, `co_code_adaptive`.
     pub(crate) code_adaptive: usize,
     /// Whether `co_version` lies between the first line and the line table: no two code objects have the same.
     pub(crate) has_version: bool,
+}
+
+/// Where the instructions of a code object are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum InstructionsAt {
+    /// In it, at its end. `_co_firsttraceable`, in code units: frames that are not there yet are not complete.
+    End { firsttraceable: usize },
+    /// In the `bytes` object `co_code`, up to 3.10.
+    Object { co_code: usize },
 }
 
 /// How an object with a `__dict__` that the interpreter manages keeps its attributes.
@@ -405,6 +481,8 @@ pub(crate) enum ManagedDict {
     Tagged { either: u64 },
     /// A dictionary pointer before the object; values behind the fields of the object (3.13 on).
     Inline { dict: u64 },
+    /// A dictionary pointer in the object, where this field of its type says (up to 3.10).
+    Plain { tp_dictoffset: u64 },
 }
 
 /// Strings, bytes, dictionaries, types.
@@ -433,7 +511,7 @@ pub(crate) struct ObjectOffsets {
     pub(crate) managed_dict: ManagedDict,
 }
 
-/// `PyDictKeysObject`, the same in all versions.
+/// `PyDictKeysObject`, the same from 3.11 on.
 pub(crate) mod dict_keys {
     pub(crate) const LOG2_INDEX_BYTES: usize = 9;
     pub(crate) const KIND: usize = 10;
@@ -442,12 +520,41 @@ pub(crate) mod dict_keys {
     pub(crate) const INDICES: usize = 32;
     /// `DICT_KEYS_GENERAL`: entries have a hash, a key and a value. Otherwise they have a key and a value.
     pub(crate) const GENERAL: u8 = 0;
+
+    /// The same up to 3.10, where all are general (`Objects/dict-common.h`).
+    pub(crate) mod old {
+        /// How many indices there are.
+        pub(crate) const SIZE: usize = 8;
+        pub(crate) const NENTRIES: usize = 32;
+        pub(crate) const INDICES: usize = 40;
+    }
 }
 
 /// `PyModuleObject.md_dict`, the same in all versions.
 pub(crate) const MODULE_DICT: u64 = 16;
 
 impl Offsets {
+    /// The fixed tables of versions whose structures do not say which version it is, and where each has `sys.__dict__`
+    /// (`PyInterpreterState.sysdict`).
+    pub(crate) fn unnamed() -> [(u8, &'static Self, usize); 3] {
+        [
+            (10, &v3_10::OFFSETS, v3_10::SYSDICT),
+            (9, &v3_9::OFFSETS, v3_9::SYSDICT),
+            (8, &v3_8::OFFSETS, v3_8::SYSDICT),
+        ]
+    }
+
+    /// The instruction that a frame stands at, which runs this code object: up to 3.10 as if the instructions came right after what is
+    /// read of the code object, as they do from then on.
+    pub(crate) fn instruction_of(&self, code: RemoteAddr, frame: &[u8]) -> RemoteAddr {
+        let Some(bytes) = self.frame.index_bytes else { return addr_at(frame, self.frame.instr_ptr) };
+        let start = code.offset(self.code.code_adaptive as u64);
+        let index = i64::from(u32_at(frame, self.frame.instr_ptr).cast_signed());
+        // -1 before the first one, whatever it counts.
+        let offset = if index < 0 { -2 } else { index * bytes };
+        start.offset(offset.cast_unsigned())
+    }
+
     /// The offsets of the interpreter of this version whose runtime is at `runtime`.
     pub(crate) fn of<M: Memory + ?Sized>(
         memory: &M,
@@ -455,6 +562,9 @@ impl Offsets {
         runtime: RemoteAddr,
     ) -> Result<Self, AttachError> {
         let offsets = match version.minor() {
+            8 => v3_8::OFFSETS,
+            9 => v3_9::OFFSETS,
+            10 => v3_10::OFFSETS,
             11 => v3_11::OFFSETS,
             12 => v3_12::OFFSETS,
             13 => v3_13::REPORT.read(memory, version, runtime)?,
@@ -500,7 +610,12 @@ impl Offsets {
         ensure(code.code_adaptive <= MAX_CODE_BYTES, "code object")?;
         let pointers = [code.filename, code.qualname, code.linetable];
         ensure(pointers.iter().all(|field| field + 8 <= code.code_adaptive), "code object")?;
-        let numbers = [code.firstlineno, code.firsttraceable];
+        let first = match code.instructions {
+            InstructionsAt::End { firsttraceable } => firsttraceable,
+            InstructionsAt::Object { co_code } => co_code,
+        };
+        ensure(first + 8 <= code.code_adaptive, "code object")?;
+        let numbers = [code.firstlineno, first];
         ensure(numbers.iter().all(|field| field + 4 <= code.code_adaptive), "code object")?;
         ensure(pointers.iter().all(|field| *field > code.firstlineno), "code object")?;
 
@@ -550,6 +665,9 @@ pub(crate) mod tests {
 
     #[test]
     fn the_fixed_tables_are_within_the_bounds() {
+        v3_8::OFFSETS.check(Version::from_hex(0x0308_00f0)).unwrap();
+        v3_9::OFFSETS.check(Version::from_hex(0x0309_00f0)).unwrap();
+        v3_10::OFFSETS.check(Version::from_hex(0x030a_00f0)).unwrap();
         v3_11::OFFSETS.check(Version::from_hex(0x030b_00f0)).unwrap();
         v3_12::OFFSETS.check(Version::from_hex(0x030c_00f0)).unwrap();
     }
@@ -584,7 +702,7 @@ pub(crate) mod tests {
             |offsets| offsets.interpreters_head = usize::MAX / 2,
             |offsets| offsets.interpreter.modules = 1 << 30,
             |offsets| offsets.gil.locked = 1 << 20,
-            |offsets| offsets.thread.datastack_limit = 1 << 20,
+            |offsets| offsets.thread.datastack = Some((0, 1 << 20)),
             |offsets| offsets.frame.owner = offsets.frame.len,
             |offsets| offsets.frame.previous = offsets.frame.len - 7,
             |offsets| offsets.code.linetable = offsets.code.code_adaptive,

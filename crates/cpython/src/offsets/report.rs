@@ -3,10 +3,12 @@
 use slip_remote::{Memory, RemoteAddr};
 
 use super::{
-    CodeOffsets, CurrentFrame, FrameOffsets, FrameStates, GilOffsets, GilPlace, InterpreterOffsets,
-    ManagedDict, ObjectOffsets, Offsets, Running, StatusOffsets, ThreadOffsets, WaitingOffsets,
+    CodeOffsets, CurrentFrame, FrameOffsets, FrameStates, GilOffsets, GilPlace, InstructionsAt,
+    InterpreterOffsets, ManagedDict, NativeId, ObjectOffsets, Offsets, Running, StatusOffsets, ThreadOffsets,
+    WaitingOffsets,
 };
 use crate::bytes::u64_at;
+use crate::lines::LineFormat;
 use crate::{AttachError, Version};
 
 /// Where each field stands within `_Py_DebugOffsets` of a version: the number of the `uint64_t`.
@@ -210,21 +212,25 @@ impl Report {
                 current: CurrentFrame::Direct(field(self.current_frame)),
                 base_frame: self.base_frame.map(field),
                 thread_id: field(self.thread_id),
-                native_thread_id: field(self.native_thread_id),
-                datastack_chunk: field(self.datastack_chunk),
-                datastack_limit: field(self.datastack_chunk) + DATASTACK_LIMIT,
+                native_thread_id: NativeId::Field(field(self.native_thread_id)),
+                datastack: Some((
+                    field(self.datastack_chunk),
+                    field(self.datastack_chunk) + DATASTACK_LIMIT,
+                )),
                 status: StatusOffsets {
                     is_read: false,
                     gil: self.gil.map(|(holds, requested)| (field(holds), field(requested))),
                     current_exception,
                     exc_info,
                     exc_state: field(self.datastack_chunk) + self.exc_state,
+                    exc_previous: 8,
                 },
             },
             frame: FrameOffsets {
                 executable: field(self.executable),
                 previous: field(self.previous),
                 instr_ptr: field(self.instr_ptr),
+                index_bytes: None,
                 owner: field(self.owner),
                 first_shim_owner: FIRST_SHIM_OWNER,
                 last_owner: LAST_OWNER,
@@ -235,8 +241,9 @@ impl Report {
                 filename: field(self.filename),
                 qualname: field(self.qualname),
                 linetable: field(self.linetable),
+                line_format: LineFormat::Locations,
                 firstlineno: field(self.firstlineno),
-                firsttraceable,
+                instructions: InstructionsAt::End { firsttraceable },
                 code_adaptive: field(self.co_code_adaptive),
                 has_version: true,
             },

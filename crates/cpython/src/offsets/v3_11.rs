@@ -8,9 +8,10 @@
 //! [pycore_runtime.h](https://github.com/python/cpython/blob/v3.11.2/Include/internal/pycore_runtime.h).
 
 use super::{
-    CodeOffsets, CurrentFrame, FrameOffsets, GilOffsets, GilPlace, InterpreterOffsets, ManagedDict,
-    ObjectOffsets, Offsets, Running, StatusOffsets, ThreadOffsets,
+    CodeOffsets, CurrentFrame, FrameOffsets, GilOffsets, GilPlace, InstructionsAt, InterpreterOffsets,
+    ManagedDict, NativeId, ObjectOffsets, Offsets, Running, StatusOffsets, ThreadOffsets,
 };
+use crate::lines::LineFormat;
 
 pub(super) const OFFSETS: Offsets = Offsets {
     interpreters_head: 40,
@@ -30,21 +31,22 @@ pub(super) const OFFSETS: Offsets = Offsets {
         current: CurrentFrame::CFrame { cframe: 56, current_frame: 8 },
         base_frame: None,
         thread_id: 152,
-        native_thread_id: 160,
-        datastack_chunk: 296,
-        datastack_limit: 312,
+        native_thread_id: NativeId::Field(160),
+        datastack: Some((296, 312)),
         status: StatusOffsets {
             is_read: false,
             gil: None,
             current_exception: 96,
             exc_info: 120,
             exc_state: 320,
+            exc_previous: 8,
         },
     },
     frame: FrameOffsets {
         executable: 32,
         previous: 48,
         instr_ptr: 56,
+        index_bytes: None,
         owner: 69,
         // There are no such frames yet.
         first_shim_owner: 3,
@@ -56,8 +58,9 @@ pub(super) const OFFSETS: Offsets = Offsets {
         filename: 112,
         qualname: 128,
         linetable: 136,
+        line_format: LineFormat::Locations,
         firstlineno: 72,
-        firsttraceable: 168,
+        instructions: InstructionsAt::End { firsttraceable: 168 },
         code_adaptive: 184,
         has_version: false,
     },

@@ -8,9 +8,10 @@
 //! [pycore_runtime.h](https://github.com/python/cpython/blob/v3.12.1/Include/internal/pycore_runtime.h).
 
 use super::{
-    CodeOffsets, CurrentFrame, FrameOffsets, GilOffsets, GilPlace, InterpreterOffsets, ManagedDict,
-    ObjectOffsets, Offsets, Running, StatusOffsets, ThreadOffsets,
+    CodeOffsets, CurrentFrame, FrameOffsets, GilOffsets, GilPlace, InstructionsAt, InterpreterOffsets,
+    ManagedDict, NativeId, ObjectOffsets, Offsets, Running, StatusOffsets, ThreadOffsets,
 };
+use crate::lines::LineFormat;
 
 pub(super) const OFFSETS: Offsets = Offsets {
     interpreters_head: 40,
@@ -30,21 +31,22 @@ pub(super) const OFFSETS: Offsets = Offsets {
         current: CurrentFrame::CFrame { cframe: 56, current_frame: 0 },
         base_frame: None,
         thread_id: 136,
-        native_thread_id: 144,
-        datastack_chunk: 232,
-        datastack_limit: 248,
+        native_thread_id: NativeId::Field(144),
+        datastack: Some((232, 248)),
         status: StatusOffsets {
             is_read: false,
             gil: None,
             current_exception: 96,
             exc_info: 104,
             exc_state: 256,
+            exc_previous: 8,
         },
     },
     frame: FrameOffsets {
         executable: 0,
         previous: 8,
         instr_ptr: 56,
+        index_bytes: None,
         owner: 70,
         first_shim_owner: 3,
         last_owner: 3,
@@ -55,8 +57,9 @@ pub(super) const OFFSETS: Offsets = Offsets {
         filename: 112,
         qualname: 128,
         linetable: 136,
+        line_format: LineFormat::Locations,
         firstlineno: 68,
-        firsttraceable: 176,
+        instructions: InstructionsAt::End { firsttraceable: 176 },
         code_adaptive: 192,
         has_version: true,
     },

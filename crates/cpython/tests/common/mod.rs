@@ -153,5 +153,5 @@ pub fn assert_same(read: &[Thread], truth: &[Thread], about: &str) {
 
 /// The interpreters that we can read.
 pub fn supported_pythons() -> Vec<Interpreter> {
-    slip_testkit::pythons().into_iter().filter(|python| python.version >= (3, 11)).collect()
+    slip_testkit::pythons().into_iter().filter(|python| python.version >= (3, 8)).collect()
 }
