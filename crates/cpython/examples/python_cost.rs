@@ -17,7 +17,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         "{:28} {:16} {:>8} {:>8} {:>10} {:>10}",
         "interpreter", "program", "threads", "frames", "first us", "next us"
     );
-    for python in slip_testkit::pythons().into_iter().filter(|python| python.version >= (3, 11)) {
+    for python in slip_testkit::pythons().into_iter().filter(|python| python.version >= (3, 8)) {
         for program in ["zipped", "nested", "coroutines", "threads", "recursion"] {
             let mut child = Launch::script(&python, format!("python/{program}.py")).start()?;
             child.wait_ready()?;

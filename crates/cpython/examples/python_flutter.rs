@@ -62,7 +62,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         "TVD",
         "us"
     );
-    for python in slip_testkit::pythons().into_iter().filter(|python| python.version >= (3, 11)) {
+    for python in slip_testkit::pythons().into_iter().filter(|python| python.version >= (3, 8)) {
         if options.version.as_ref().is_some_and(|version| !python.label.contains(version.as_str())) {
             continue;
         }
@@ -189,7 +189,9 @@ fn measure(
             .map(|frame| (interner.text(frame.name), frame.line))
             .collect();
         let at_line = |pair: &[(&str, u32)]| {
-            calls.get(&pair[1].1).is_some_and(|names| names.iter().any(|name| name == pair[0].0))
+            // Before 3.11 only the last part of a qualified name is known.
+            let is_it = |name: &String| name == pair[0].0 || name.rsplit('.').next() == Some(pair[0].0);
+            calls.get(&pair[1].1).is_some_and(|names| names.iter().any(is_it))
         };
         // In which function the lines that call a function are is told by the run that was stopped; here it is enough
         // that the name of the caller and that of the callee belong to the same path.

@@ -32,6 +32,7 @@ mod lines;
 mod look;
 mod names;
 mod native;
+mod nested;
 mod offsets;
 mod process;
 mod strings;

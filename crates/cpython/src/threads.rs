@@ -11,6 +11,7 @@ use crate::frames::{self, Shown};
 use crate::look::Point;
 use crate::names::ThreadName;
 use crate::native;
+use crate::nested::{Depths, Nested};
 use crate::offsets::{CurrentFrame, FrameOffsets, NativeId, Offsets, ThreadOffsets};
 
 /// Most threads of an interpreter. Longer lists are loops that a torn read has made, or hostile.
@@ -30,6 +31,7 @@ pub(crate) struct Thread {
     pub(crate) sampled: u64,
     anchor: ThreadAnchor,
     reader: ChainReader,
+    depths: Depths,
     pub(crate) last: LastStack<StackId>,
     /// The same for those who look at single frames.
     pub(crate) last_seen: LastStack<Shown<Point>>,
@@ -108,6 +110,7 @@ impl Thread {
             sampled: 0,
             anchor: ThreadAnchor::new(offsets, addr),
             reader: ChainReader::new(frames::layout(&offsets.frame)),
+            depths: Depths::default(),
             last: LastStack::default(),
             last_seen: LastStack::default(),
         }
@@ -127,7 +130,14 @@ impl Thread {
     ) -> Result<Outcome, ReadError> {
         chain.anchor.clear();
         self.anchor.instructions.get_mut().begin(now_ns);
-        let outcome = self.reader.read(memory, &mut self.anchor, chain)?;
+        let outcome = if offsets.thread.datastack.is_none() {
+            let nested = Nested { memory, anchor: self.anchor.state, depths: &self.depths };
+            let outcome = self.reader.read(&nested, &mut self.anchor, chain)?;
+            self.depths.note(&chain.addrs);
+            outcome
+        } else {
+            self.reader.read(memory, &mut self.anchor, chain)?
+        };
         self.note_links(offsets, &chain.anchor);
         self.find_native_id(memory, offsets)?;
         Ok(outcome)

@@ -118,6 +118,8 @@ pub struct Head {
 pub enum Calling {
     /// It waits for a callee, and the one above it is its last.
     Yes,
+    /// The same, but both are not copied at once: if the caller has stood still meanwhile.
+    Apart,
     /// It runs: what stands above it is left over.
     No,
     /// It does not say. Then only agreement of both copies counts: a caller that stands at the same instruction may have
@@ -944,12 +946,12 @@ fn settle<M: Memory + ?Sized>(
         match anchor.calling(&reads(memory), caller, callee) {
             Calling::Yes if piece == caller_piece => {}
             // Pieces are copied one after the other: a caller elsewhere must have stood still all the while.
-            Calling::Yes if stands(addrs[at + 1], false) => {}
+            Calling::Yes | Calling::Apart if stands(addrs[at + 1], false) => {}
             Calling::No => {
                 addrs.drain(..=at);
                 return Settled::Whole;
             }
-            Calling::Yes | Calling::Unknown => return Settled::Unclear,
+            Calling::Yes | Calling::Apart | Calling::Unknown => return Settled::Unclear,
         }
     }
     Settled::Whole

@@ -290,8 +290,8 @@ pub(crate) enum Running {
     /// instrumented forms included).
     Instruction(&'static [u8]),
     /// By a byte of its own, which stands in the place of the owner, up to 3.10: it is one of these as long as the loop is in the frame,
-    /// be it that it runs it or that the frame waits for a callee. `f_gen`, which follows, is null unless it is a generator's.
-    State { executing: &'static [u8], f_gen: usize },
+    /// be it that it runs it or that the frame waits for a callee.
+    State { executing: &'static [u8] },
 }
 
 impl FrameOffsets {
@@ -337,11 +337,12 @@ impl FrameOffsets {
         const FRAME_STATE: usize = 3;
         const FRAME_EXECUTING: u8 = 0;
         let innermost = addr == head.current;
-        if let Running::State { executing, f_gen } = self.running {
-            // A generator is linked before the loop enters its frame, and until it has left it.
+        if let Running::State { executing } = self.running {
+            // A generator is linked before the loop enters its frame, and until it has left it. Other frames are linked before it enters
+            // them, and lose their caller when they are freed.
             let is_whole = |frame: &[u8]| {
-                addr_at(frame, f_gen).is_null()
-                    || (executing.contains(&self.owner_of(frame)) && addr_at(frame, self.previous).is_null())
+                let is_alive = u64_at(frame, 0) != 0 && addr_at(frame, self.previous).is_null();
+                is_alive && executing.contains(&self.owner_of(frame))
             };
             return is_whole(frame.0) && is_whole(frame.1);
         }
@@ -399,13 +400,14 @@ impl FrameOffsets {
             read(addr_at(caller, self.instr_ptr), &mut opcode).then_some(opcode[0])
         };
         let runs = match self.running {
-            // A frame that is freed has no references, and keeps all else until it is taken for another call.
+            // A frame that is freed has no references until it is taken for another call.
             Running::State { .. } if u64_at(callee, 0) == 0 => true,
             // The functions that trace a program are called out of frames which the loop has not entered yet, or has left.
-            Running::State { executing, .. } if !executing.contains(&self.owner_of(callee)) => {
-                return Calling::Unknown;
+            Running::State { executing } => {
+                let is_in_loop = |frame: &[u8]| executing.contains(&self.owner_of(frame));
+                let both = is_in_loop(caller) && is_in_loop(callee);
+                return if both { Calling::Apart } else { Calling::Unknown };
             }
-            Running::State { .. } => false,
             Running::StacktopWithEntry
                 if callee.get(self.owner - 1).is_some_and(|is_entry| *is_entry != 0) =>
             {

@@ -55,7 +55,7 @@ pub(super) const OFFSETS: Offsets = Offsets {
         first_shim_owner: 1,
         last_owner: 0,
         // `FRAME_EXECUTING` and `FRAME_UNWINDING`
-        running: Running::State { executing: &[0, 2], f_gen: 88 },
+        running: Running::State { executing: &[0, 2] },
         len: 112,
     },
     code: CodeOffsets {

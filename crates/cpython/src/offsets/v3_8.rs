@@ -53,7 +53,7 @@ pub(super) const OFFSETS: Offsets = Offsets {
         // No frame stands for the interpreter.
         first_shim_owner: 1,
         last_owner: 0,
-        running: Running::State { executing: &[1], f_gen: 96 },
+        running: Running::State { executing: &[1] },
         len: 120,
     },
     code: CodeOffsets {

@@ -121,7 +121,7 @@ impl<M: Memory + ?Sized> Climb<'_, M> {
                 Calling::Unknown if self.may_lead(link[1], waiting == 0) => waiting += 1,
                 Calling::No if self.has_moved(link[0], link[1]) => return Climbed::Moved,
                 Calling::No => addrs.truncate(waiting + 1),
-                Calling::Unknown => return Climbed::Unclear,
+                Calling::Apart | Calling::Unknown => return Climbed::Unclear,
             }
         }
         // What stands for the interpreter without a callee may be left over beside one that has.
@@ -289,7 +289,7 @@ impl<M: Memory + ?Sized> Climb<'_, M> {
                             found.shims.push(addr);
                         }
                     }
-                    Calling::Unknown => found.is_unclear = true,
+                    Calling::Apart | Calling::Unknown => found.is_unclear = true,
                     Calling::Yes => found.is_unclear |= found.called.replace(addr).is_some(),
                 }
             }
