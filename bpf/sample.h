@@ -8,8 +8,9 @@
 /* Deepest stack that is followed; deeper ones are cut at their outer end, and marked. */
 #define SLIP_MAX_FRAMES 128
 
-/* Room for one frame record: zend_execute_data has 80 bytes, _PyInterpreterFrame 88 before its locals. */
-#define SLIP_FRAME_STRIDE 96
+/* Room for one frame record: zend_execute_data has 80 bytes, _PyInterpreterFrame 88 before its locals, and of PyFrameObject of CPython
+ * 3.8 and 3.9 the first 120 are read. */
+#define SLIP_FRAME_STRIDE 120
 
 /* What is copied beside the frames: the engine's globals, a thread state. */
 #define SLIP_MAX_RANGES 6

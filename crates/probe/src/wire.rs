@@ -5,7 +5,7 @@ use slip_remote::{RemoteAddr, StackPlan};
 use crate::wait::WaitKey;
 
 pub(crate) const MAX_FRAMES: usize = 128;
-pub(crate) const FRAME_STRIDE: usize = 96;
+pub(crate) const FRAME_STRIDE: usize = 120;
 const MAX_RANGES: usize = 6;
 const RANGE_BYTES: usize = 1_024;
 const ANCHOR_BYTES: usize = 3_072;

@@ -27,7 +27,7 @@ fn names(interner: &Interner, stack: StackId) -> Vec<&str> {
 #[test]
 fn what_runs_in_the_kernel_is_inside_of_the_function_that_called_it() {
     let options = OutsideOptions { mode: Mode::Cpu, ..OutsideOptions::default() };
-    for python in slip_testkit::pythons().into_iter().filter(|python| python.version >= (3, 11)) {
+    for python in slip_testkit::pythons().into_iter().filter(|python| python.version >= (3, 8)) {
         for without_kernel_stacks in [false, true] {
             let options = OutsideOptions { without_kernel_stacks, ..options };
             let mut sampler = match KernelSampler::start(options, INTERVAL_NS) {

@@ -171,7 +171,7 @@ fn python_stacks_are_those_of_one_moment() {
         at(PROGRAM, "plain_a", "return leaf_a()  # calls"),
         at(PROGRAM, "plain_b", "return leaf_b()  # calls"),
     ];
-    for python in slip_testkit::pythons().into_iter().filter(|python| python.version >= (3, 11)) {
+    for python in slip_testkit::pythons().into_iter().filter(|python| python.version >= (3, 8)) {
         let mut child = Launch::script(&python, PROGRAM).arg("plain").start().unwrap();
         child.wait_ready().unwrap();
         let process = LiveProcess::open(child.pid()).unwrap();
