@@ -28,7 +28,7 @@ const MODE_EXCEPTION: i32 = 4;
 
 /// Reads the stacks of another Python process, which is neither stopped nor written to.
 ///
-/// The surface is that of `_remote_debugging.RemoteUnwinder` of CPython 3.15; the process may run any CPython from 3.11 to 3.15.
+/// The surface is that of `_remote_debugging.RemoteUnwinder` of CPython 3.15; the process may run any CPython from 3.8 to 3.15.
 #[pyclass(module = "slipstream", frozen)]
 #[derive(Debug)]
 pub(crate) struct RemoteUnwinder {

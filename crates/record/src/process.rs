@@ -766,7 +766,7 @@ mod tests {
     #[test]
     fn a_repaired_stack_is_counted_once_while_its_thread_rests() {
         let text = "import sys\nprint('ready', flush=True)\nsys.stdin.readline()\n";
-        let Some(python) = pythons().into_iter().find(|python| python.version >= (3, 8)) else {
+        let Some(python) = pythons().into_iter().find(|python| python.version >= (3, 11)) else {
             slip_testkit::skip("a_repaired_stack_is_counted_once", "no CPython from 3.11 on");
             return;
         };
@@ -794,7 +794,7 @@ mod tests {
 
     #[test]
     fn a_moment_whose_request_is_uncertain_does_not_make_two_of_one() {
-        let Some(python) = pythons().into_iter().find(|python| python.version >= (3, 8)) else {
+        let Some(python) = pythons().into_iter().find(|python| python.version >= (3, 11)) else {
             slip_testkit::skip("a_moment_whose_request_is_uncertain", "no CPython from 3.11 on");
             return;
         };
@@ -826,7 +826,7 @@ print('ready', flush=True)
 while True:
     pass
 ";
-        let Some(python) = pythons().into_iter().find(|python| python.version >= (3, 8)) else {
+        let Some(python) = pythons().into_iter().find(|python| python.version >= (3, 11)) else {
             slip_testkit::skip("threads before a pause", "no CPython from 3.11 on");
             return;
         };
@@ -879,7 +879,7 @@ while True:
     end.set()
     thread.join()
 ";
-        let Some(python) = pythons().into_iter().find(|python| python.version >= (3, 8)) else {
+        let Some(python) = pythons().into_iter().find(|python| python.version >= (3, 11)) else {
             slip_testkit::skip("threads in the place of ended ones", "no CPython from 3.11 on");
             return;
         };
@@ -903,7 +903,7 @@ print('ready', flush=True)
 sys.stdin.readline()
 os.execv(sys.executable, ['python', '-c', 'print(\"again\", flush=True); input()'])
 ";
-        for python in pythons().into_iter().filter(|python| python.version >= (3, 8)) {
+        for python in pythons().into_iter().filter(|python| python.version >= (3, 11)) {
             let mut target = Launch::text(&python, "again.py", text).start().unwrap();
             target.wait_ready().unwrap();
             let (mut sink, mut code) = (Sink::new(), CodeCache::default());

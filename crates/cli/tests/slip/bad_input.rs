@@ -96,16 +96,16 @@ fn a_recording_without_a_sample_says_how_it_ended_and_leaves_no_file() {
 
 #[test]
 fn an_unsupported_version_names_those_that_are() {
-    let old: Vec<_> = pythons().into_iter().filter(|python| python.version < (3, 11)).collect();
+    let old: Vec<_> = pythons().into_iter().filter(|python| python.version < (3, 8)).collect();
     if old.is_empty() {
-        skip("CPython before 3.11", "none under pyenv");
+        skip("CPython before 3.8", "none under pyenv");
     }
     for python in old {
         let mut target = Launch::text(&python, "waiting.py", WAITING).start().unwrap();
         target.wait_ready().unwrap();
         let pid = target.pid().to_string();
         let message =
-            format!("error: process {pid}: CPython 3.10 or older is not supported, only 3.11 to 3.15 are\n");
+            format!("error: process {pid}: CPython 3.7 or older is not supported, only 3.8 to 3.15 are\n");
         for verb in ["dump", "record"] {
             let ran = run(&[verb, "--pid", &pid]);
             assert_eq!((ran.code, ran.stderr.as_str()), (4, message.as_str()), "{}, {verb}", python.label);
@@ -115,8 +115,8 @@ fn an_unsupported_version_names_those_that_are() {
 
 #[test]
 fn a_child_of_an_unsupported_version_does_not_vanish_without_a_word() {
-    let Some(old) = pythons().into_iter().find(|python| python.version < (3, 11)) else {
-        skip("a child of CPython before 3.11", "none under pyenv");
+    let Some(old) = pythons().into_iter().find(|python| python.version < (3, 8)) else {
+        skip("a child of CPython before 3.8", "none under pyenv");
         return;
     };
     let folder = tempfile::tempdir().unwrap();
@@ -138,7 +138,7 @@ child.wait()
     let ran = recorder.ends();
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     let warning = format!(
-        "warning: process {}: CPython 3.10 or older is not supported, only 3.11 to 3.15 are; it is not in the recording\n",
+        "warning: process {}: CPython 3.7 or older is not supported, only 3.8 to 3.15 are; it is not in the recording\n",
         children.trim()
     );
     assert!(ran.stderr.starts_with(&warning), "{}", ran.stderr);
