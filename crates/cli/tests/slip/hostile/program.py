@@ -18,8 +18,8 @@ def find(begin, value, count):
 
 
 def inner(frame):
-    """The interpreter's own frame behind a frame object: the word after `f_back`."""
-    return word(id(frame) + 24).value
+    """The interpreter's own frame behind a frame object: the word after `f_back`. Before 3.11 they are the same."""
+    return word(id(frame) + 24).value if sys.version_info >= (3, 11) else id(frame)
 
 
 def kept(thing):
@@ -45,9 +45,10 @@ class Victim:
         further = inner(frame.f_back.f_back)
         previous = find(here, there, 12)
         executable = find(here, id(code), 12)
-        qualname = find(id(code), id(code.co_qualname), 40)
+        qualname = find(id(code), id(getattr(code, "co_qualname", code.co_name)), 40)
         filename = find(id(code), id(code.co_filename), 40)
-        table = find(id(code), id(code.co_linetable), 40)
+        lines = code.co_linetable if sys.version_info >= (3, 10) else code.co_lnotab
+        table = find(id(code), id(lines), 40)
         state = ctypes.pythonapi.PyThreadState_Get
         state.restype = ctypes.c_void_p
         thread = state()
@@ -61,7 +62,7 @@ class Victim:
             "code": lambda: (executable, number),
             "name of length": lambda: (qualname, sized(copied("victim"), number)),
             "path of length": lambda: (filename, sized(copied("/victim.py"), number)),
-            "lines of length": lambda: (table, sized(bytes(bytearray(code.co_linetable)), number)),
+            "lines of length": lambda: (table, sized(bytes(bytearray(lines)), number)),
             "lines of noise": lambda: (table, kept(b"\xff" * 64)),
             "lines of another type": lambda: (table, kept(1 << 70)),
             "name with escapes": lambda: (
