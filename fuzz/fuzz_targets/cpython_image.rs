@@ -9,7 +9,10 @@ use slip_cpython::Interpreter;
 use slip_model::Interner;
 use slip_remote::{Image, Memory, Range, ReadError, RemoteAddr, Symbols};
 
-const IMAGES: [&str; 6] = [
+const IMAGES: [&str; 9] = [
+    include_str!("../../fixtures/images/cpython-3.8-subinterpreters.json"),
+    include_str!("../../fixtures/images/cpython-3.9-generators.json"),
+    include_str!("../../fixtures/images/cpython-3.10-dynamic.json"),
     include_str!("../../fixtures/images/cpython-3.11-subinterpreters.json"),
     include_str!("../../fixtures/images/cpython-3.11-generators.json"),
     include_str!("../../fixtures/images/cpython-3.12-subinterpreters.json"),
@@ -71,6 +74,10 @@ impl Symbols for Hostile<'_> {
 
     fn section(&self, name: &str) -> Option<Range> {
         self.image.section(name)
+    }
+
+    fn thread_ids(&self) -> Vec<u32> {
+        self.image.thread_ids()
     }
 }
 

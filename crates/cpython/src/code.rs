@@ -77,7 +77,7 @@ pub struct CodeText {
     pub file: StringId,
     /// `co_firstlineno`
     pub first_line: i32,
-    /// `co_linetable`, see [`location_at`](crate::location_at); no lines if it is longer than 1 MiB.
+    /// `co_linetable`, or `co_lnotab` up to CPython 3.9, see [`location_at`](crate::location_at); no lines if it is longer than 1 MiB.
     pub table: Vec<u8>,
     /// How to read it.
     pub format: LineFormat,
@@ -475,7 +475,12 @@ impl CodeCache {
     }
 
     /// Where the instruction really is that frames of the code object at `addr` show as `instr_ptr`. The entry must have been prepared.
-    pub(crate) fn address_of(&self, offsets: &Offsets, addr: RemoteAddr, instr_ptr: RemoteAddr) -> RemoteAddr {
+    pub(crate) fn address_of(
+        &self,
+        offsets: &Offsets,
+        addr: RemoteAddr,
+        instr_ptr: RemoteAddr,
+    ) -> RemoteAddr {
         let instructions = match self.entries.get(&addr) {
             Some(Entry::Code(code)) => code.instructions,
             _ => None,

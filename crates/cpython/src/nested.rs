@@ -136,7 +136,8 @@ mod tests {
         let pieces = [10, 30, 40, 50, 60].map(range);
         let asked: Vec<Range> = pieces.iter().chain([&anchor]).chain(&pieces).copied().collect();
         assert_eq!(nested.read_ranges(&asked, &mut buf), Ok(11));
-        let expected: Vec<u8> = asked.iter().flat_map(|range| [range.addr.0 as u8, range.addr.0 as u8 + 1]).collect();
+        let expected: Vec<u8> =
+            asked.iter().flat_map(|range| [range.addr.0 as u8, range.addr.0 as u8 + 1]).collect();
         assert_eq!(&buf[..], expected);
         assert_eq!(*memory.0.borrow(), [30, 10, 40, 50, 60, 100, 60, 40, 50, 10, 30]);
     }

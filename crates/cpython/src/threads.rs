@@ -150,7 +150,8 @@ impl Thread {
         offsets: &Offsets,
     ) -> Result<(), ReadError> {
         if self.links.native_thread_id == 0 && self.links.serial != 0 {
-            self.links.native_thread_id = native::read(memory, &offsets.thread.native_thread_id, &self.links)?;
+            self.links.native_thread_id =
+                native::read(memory, &offsets.thread.native_thread_id, &self.links)?;
         }
         Ok(())
     }

@@ -76,10 +76,6 @@ fn versions_that_are_too_old_are_named() {
         child.wait_ready().unwrap();
         let process = LiveProcess::open(child.pid()).unwrap();
         let error = Interpreter::attach(&process).unwrap_err().to_string();
-        assert_eq!(
-            error, "CPython 3.7 or older is not supported, only 3.8 to 3.15 are",
-            "{}",
-            python.label
-        );
+        assert_eq!(error, "CPython 3.7 or older is not supported, only 3.8 to 3.15 are", "{}", python.label);
     }
 }

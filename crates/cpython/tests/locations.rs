@@ -41,7 +41,12 @@ fn every_instruction_of_some_modules() {
                 assert_eq!(found, Some(location), "{}, {offset} of {}", python.label, function.table);
                 offset += 2;
             }
-            assert_eq!(location_at(LineFormat::Locations, &table, function.first_line, offset), None, "{}", python.label);
+            assert_eq!(
+                location_at(LineFormat::Locations, &table, function.first_line, offset),
+                None,
+                "{}",
+                python.label
+            );
             instructions += offset / 2;
         }
         assert!(instructions > 10_000, "{}: {instructions}", python.label);

@@ -104,7 +104,11 @@ fn threads_that_begin_and_end_are_followed() {
                     if name.starts_with("worker") {
                         workers.entry(name.to_owned()).or_default().insert(reading.native_tid);
                         let at_work = stack.first().is_some_and(|frame| frame.0 == "work");
-                        assert!(!at_work || ["Thread.run", "run"].contains(&stack[1].0), "{}: {stack:?}", python.label);
+                        assert!(
+                            !at_work || ["Thread.run", "run"].contains(&stack[1].0),
+                            "{}: {stack:?}",
+                            python.label
+                        );
                     }
                     // The memory of a thread that has ended may belong to another one within the same sample.
                     let keys: HashSet<(u64, u64)> =

@@ -213,10 +213,7 @@ impl Report {
                 base_frame: self.base_frame.map(field),
                 thread_id: field(self.thread_id),
                 native_thread_id: NativeId::Field(field(self.native_thread_id)),
-                datastack: Some((
-                    field(self.datastack_chunk),
-                    field(self.datastack_chunk) + DATASTACK_LIMIT,
-                )),
+                datastack: Some((field(self.datastack_chunk), field(self.datastack_chunk) + DATASTACK_LIMIT)),
                 status: StatusOffsets {
                     is_read: false,
                     gil: self.gil.map(|(holds, requested)| (field(holds), field(requested))),
