@@ -11,6 +11,9 @@ use slip_remote::{Memory, Range, ReadError, RemoteAddr};
 /// Most frames whose place is remembered; beyond, all are forgotten. Deep stacks are read again and again by the same places.
 const MAX_DEPTHS: usize = 64 * 1_024;
 
+/// A piece that is shorter holds one frame.
+const FRAME_OBJECT_BYTES: usize = 360;
+
 /// How many callers each frame had when it was seen last.
 #[derive(Debug, Default)]
 pub(crate) struct Depths {
@@ -34,12 +37,11 @@ impl Depths {
 
     /// That of the outermost frame in a piece; unknown ones are the innermost.
     fn of_piece(&self, piece: &Range) -> usize {
-        if let Some(depth) = self.of.get(&piece.addr) {
-            // Most pieces are one frame.
-            let is_alone = piece.len < 2 * 128;
-            if is_alone {
-                return *depth;
-            }
+        // Most pieces are one frame: two of them are some 360 bytes apart at least (`sizeof(PyFrameObject)`).
+        if piece.len < FRAME_OBJECT_BYTES
+            && let Some(depth) = self.of.get(&piece.addr)
+        {
+            return *depth;
         }
         let inside = self.last.iter().filter(|addr| piece.find(**addr, 1).is_some());
         let depths = inside.chain([&piece.addr]).filter_map(|addr| self.of.get(addr));

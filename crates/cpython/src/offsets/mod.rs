@@ -697,6 +697,35 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn frames_that_are_objects_say_whether_the_loop_is_in_them() {
+        for offsets in [v3_8::OFFSETS, v3_9::OFFSETS, v3_10::OFFSETS] {
+            let frame = offsets.frame;
+            let Running::State { executing } = frame.running else { panic!("{:?}", frame.running) };
+            let bytes = |references: u64, state: u8, f_back: u64| {
+                let mut bytes = vec![0; frame.len];
+                bytes[..8].copy_from_slice(&references.to_le_bytes());
+                bytes[frame.previous..frame.previous + 8].copy_from_slice(&f_back.to_le_bytes());
+                bytes[frame.owner] = state;
+                bytes
+            };
+            let (runs, left) = (executing[0], 1 - executing[0]);
+            let calling = |caller: &[u8], callee: &[u8]| frame.calling(&|_, _| false, caller, callee);
+            let caller = bytes(1, runs, 0);
+            assert_eq!(calling(&caller, &bytes(1, runs, 8)), Calling::Apart);
+            assert_eq!(calling(&caller, &bytes(0, left, 8)), Calling::No, "it has been freed");
+            assert_eq!(calling(&caller, &bytes(1, left, 8)), Calling::Unknown, "it may be traced");
+            assert_eq!(calling(&bytes(1, left, 0), &bytes(1, runs, 8)), Calling::Unknown);
+            let is_outermost = |first: &[u8], second: &[u8]| {
+                frame.is_outermost(&|_, _| false, Head::default(), RemoteAddr(8), (first, second))
+            };
+            assert!(is_outermost(&caller, &caller));
+            assert!(!is_outermost(&caller, &bytes(1, left, 0)), "a generator that waits");
+            assert!(!is_outermost(&bytes(0, runs, 0), &caller), "a frame that is freed has no caller");
+            assert!(!frame.is_shim(&caller) && frame.may_be_incomplete(&caller));
+        }
+    }
+
+    #[test]
     fn offsets_that_lead_out_of_a_structure_are_refused() {
         let version = Version::from_hex(0x030c_00f0);
         type Change = fn(&mut Offsets);
