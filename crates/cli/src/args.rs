@@ -79,6 +79,10 @@ pub(crate) struct RecordOptions {
     /// Which moments count
     #[arg(short, long, value_enum, default_value_t = ModeName::Wall)]
     pub(crate) mode: ModeName,
+    /// Sample tasks of asyncio in the place of threads, each below those that wait for it: those that run, or all. CPython 3.14
+    /// on, from outside
+    #[arg(long = "async", value_enum, value_name = "WHICH", num_args = 0..=1, default_missing_value = "running")]
+    pub(crate) tasks: Option<TasksName>,
     /// Who takes the samples
     #[arg(long, value_enum, default_value_t = SamplerName::Auto)]
     pub(crate) sampler: SamplerName,
@@ -107,6 +111,9 @@ pub(crate) struct RecordOptions {
 pub(crate) struct DumpOptions {
     #[command(flatten)]
     pub(crate) target: TargetOptions,
+    /// Print the tasks of asyncio, and which one waits for which, in the place of stacks of threads (CPython 3.14 on)
+    #[arg(long = "async")]
+    pub(crate) tasks: bool,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -156,6 +163,14 @@ pub(crate) enum ModeName {
     Gil,
     /// Moments in which the thread waits
     Offcpu,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TasksName {
+    /// Tasks that run code
+    Running,
+    /// All tasks: a sample of each at every moment
+    All,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use slip_model::{FrameKind, Interner, Mode, RequestId, Sample, StackId, State};
-use slip_record::{OutsideOptions, OutsideSampler, Sampler, Sink, TargetIssue, TargetSet};
+use slip_model::{FrameId, FrameKind, Interner, Mode, Process, RequestId, Sample, StackId, State};
+use slip_record::{OutsideOptions, OutsideSampler, Sampler, Sink, TargetIssue, TargetSet, TaskChoice};
 use slip_report::{bytes, clean, clean_json};
 
 use crate::args::DumpOptions;
@@ -12,7 +12,7 @@ use crate::failure::{self, Failure, of_issue};
 use crate::record::{ENDING_SIGNALS, cannot_listen, listen, target_of};
 
 /// Looks again, so often at most, while a thread's stack moves: here each thread is to be shown, none is counted.
-const MAX_LOOKS: u32 = 50;
+pub(crate) const MAX_LOOKS: u32 = 50;
 
 /// Prints the stacks.
 #[allow(clippy::print_stderr, reason = "what is said to the user besides data")]
@@ -24,6 +24,7 @@ pub(crate) fn run(options: &DumpOptions) -> Result<(), Failure> {
         mode: Mode::Wall,
         keep_query: options.keep_query,
         pause: options.pause,
+        tasks: options.tasks.then_some(TaskChoice::All),
         ..OutsideOptions::default()
     });
     let mut issues: Vec<(u32, TargetIssue)> = Vec::new();
@@ -51,6 +52,14 @@ pub(crate) fn run(options: &DumpOptions) -> Result<(), Failure> {
             signal_hook::flag::register_conditional_default(signal, taken.clone()).map_err(cannot_listen)?;
         }
     }
+    if options.tasks {
+        let result = crate::tasks::dump(&mut sampler, &mut sink, &stop, (options.json, options.pause));
+        taken.store(true, Ordering::Relaxed);
+        sampler.finish(0, &mut sink);
+        result?;
+        warn_of(&issues);
+        return Ok(());
+    }
     let samples = take(&mut sampler, &mut sink, &stop);
     taken.store(true, Ordering::Relaxed);
     if stop.load(Ordering::Relaxed) {
@@ -68,6 +77,16 @@ pub(crate) fn run(options: &DumpOptions) -> Result<(), Failure> {
         eprintln!("warning: {} of {threads} threads could not be read{remedy}", threads - samples.len());
     }
     Ok(())
+}
+
+/// Says whose tasks are not shown, though they may have some.
+#[allow(clippy::print_stderr, reason = "what is said to the user besides data")]
+fn warn_of(issues: &[(u32, TargetIssue)]) {
+    let missed =
+        |issue: &TargetIssue| matches!(issue, TargetIssue::Denied { .. } | TargetIssue::Unsupported { .. });
+    for (pid, issue) in issues.iter().filter(|(_, issue)| missed(issue)) {
+        eprintln!("warning: {}", of_issue(*pid, issue).words().0);
+    }
 }
 
 /// One sample of each thread: the first that is not torn.
@@ -97,18 +116,7 @@ fn plain(sink: &mut Sink, samples: &[Sample]) -> String {
     let interner = &sink.interner;
     let mut text = String::new();
     for process in sink.processes() {
-        let container = if process.ns_pid == process.pid {
-            String::new()
-        } else {
-            format!(", {} in its container", process.ns_pid)
-        };
-        text += &format!(
-            "process {}{container}: {} ({} {})\n",
-            process.pid,
-            clean(&process.title),
-            language(process.language),
-            clean(&process.version)
-        );
+        text += &head(process);
         for sample in samples {
             let thread = sink.threads()[sample.thread.0 as usize];
             if thread.process != process.id {
@@ -133,12 +141,7 @@ fn plain(sink: &mut Sink, samples: &[Sample]) -> String {
                 text += &format!("    {what}({script}, {memory} in use)\n");
             }
             for frame in frames(interner, sample.stack) {
-                let (name, file) = (clean(frame.name), clean(frame.file));
-                text += &match (frame.kind, frame.line) {
-                    (FrameKind::PhpInternal | FrameKind::Marker, _) => format!("    {name}\n"),
-                    (_, 0) => format!("    {name} ({file})\n"),
-                    (_, line) => format!("    {name} ({file}:{line})\n"),
-                };
+                text += &format!("    {}\n", frame.text());
             }
             if sample.state.has(State::TRUNCATED) {
                 text += "    [truncated]\n";
@@ -162,14 +165,8 @@ fn json(sink: &mut Sink, samples: &[Sample]) -> String {
                     if thread.process != process.id {
                         return None;
                     }
-                    let frames: Vec<serde_json::Value> = frames(interner, sample.stack)
-                        .map(|frame| {
-                            serde_json::json!({
-                                "name": frame.name, "file": frame.file, "line": frame.line,
-                                "first_line": frame.first_line, "kind": frame.kind,
-                            })
-                        })
-                        .collect();
+                    let frames: Vec<serde_json::Value> =
+                        frames(interner, sample.stack).map(|frame| frame.json()).collect();
                     let request = request_of(&requests, sample.request).map(|request| {
                         serde_json::json!({
                             "method": interner.text(request.method), "uri": interner.text(request.uri),
@@ -200,16 +197,59 @@ fn json(sink: &mut Sink, samples: &[Sample]) -> String {
     text
 }
 
-struct ShownFrame<'a> {
-    name: &'a str,
-    file: &'a str,
-    line: u32,
-    first_line: u32,
-    kind: FrameKind,
+/// The first line of a process.
+pub(crate) fn head(process: &Process) -> String {
+    let container = if process.ns_pid == process.pid {
+        String::new()
+    } else {
+        format!(", {} in its container", process.ns_pid)
+    };
+    format!(
+        "process {}{container}: {} ({} {})\n",
+        process.pid,
+        clean(&process.title),
+        language(process.language),
+        clean(&process.version)
+    )
+}
+
+pub(crate) struct ShownFrame<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) file: &'a str,
+    pub(crate) line: u32,
+    pub(crate) first_line: u32,
+    pub(crate) kind: FrameKind,
+}
+
+impl ShownFrame<'_> {
+    /// `name (file:line)`
+    pub(crate) fn text(&self) -> String {
+        let (name, file) = (clean(self.name), clean(self.file));
+        match (self.kind, self.line) {
+            (FrameKind::PhpInternal | FrameKind::Marker, _) => name.into_owned(),
+            (_, 0) => format!("{name} ({file})"),
+            (_, line) => format!("{name} ({file}:{line})"),
+        }
+    }
+
+    pub(crate) fn json(&self) -> serde_json::Value {
+        serde_json::json!({
+            "name": self.name, "file": self.file, "line": self.line,
+            "first_line": self.first_line, "kind": self.kind,
+        })
+    }
 }
 
 fn frames(interner: &Interner, stack: StackId) -> impl Iterator<Item = ShownFrame<'_>> {
-    interner.frames_of(stack).map(|id| {
+    shown(interner, interner.frames_of(stack))
+}
+
+/// What is to be said of these frames.
+pub(crate) fn shown<'a>(
+    interner: &'a Interner,
+    frames: impl Iterator<Item = FrameId>,
+) -> impl Iterator<Item = ShownFrame<'a>> {
+    frames.map(|id| {
         let frame = interner.frame_at(id);
         ShownFrame {
             name: interner.text(frame.name),

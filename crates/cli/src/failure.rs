@@ -114,6 +114,9 @@ pub(crate) fn of_issue(pid: u32, issue: &TargetIssue) -> Failure {
             Failure::new(UNSUPPORTED, format!("the kernel cannot sample process {pid}: {reason}"))
                 .hint("`--sampler outside` may")
         }
+        TargetIssue::NoAsyncio => {
+            Failure::new(UNSUPPORTED, format!("process {pid} has not imported asyncio, so it has no tasks"))
+        }
         TargetIssue::NotReady => {
             Failure::new(UNSUPPORTED, format!("the interpreter of process {pid} has not started yet"))
                 .hint("try again in a moment")

@@ -11,6 +11,7 @@ mod failure;
 mod record;
 mod report;
 mod sampler;
+mod tasks;
 
 use std::io::{self, Write};
 use std::process::ExitCode;

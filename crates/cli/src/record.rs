@@ -18,7 +18,7 @@ use slip_report::{Format, Options as ReportOptions, utc};
 
 use crate::args::{ModeName, RecordOptions, SamplerName, TargetOptions};
 use crate::failure::{self, Failure, of_issue};
-use crate::sampler::{WhyOutside, cannot_see, choose, look_of};
+use crate::sampler::{WhyOutside, cannot_see, choose, look_of, words_of};
 
 /// Most processes that are named because they could not be sampled.
 const MAX_WARNINGS: usize = 5;
@@ -103,7 +103,8 @@ pub(crate) fn run(options: &RecordOptions) -> Result<(), Failure> {
     let create = |info: &RecordingInfo| Writer::create(&path, info, options.force);
     let (mut launched, writer, mut session);
     if let Some(program) = options.command.first() {
-        info.target = format!("-- {program}{}", if options.target.children { " --children" } else { "" });
+        let children = if options.target.children { " --children" } else { "" };
+        info.target = format!("-- {program}{children}{}", words_of(options));
         // The file first: a command that cannot be recorded must not run.
         writer = create(&info)?;
         launched = match start(&options.command) {
@@ -119,7 +120,7 @@ pub(crate) fn run(options: &RecordOptions) -> Result<(), Failure> {
     } else {
         launched = None;
         let (target, text) = target_of(&options.target, None)?;
-        info.target = text;
+        info.target = format!("{text}{}", words_of(options));
         session =
             Session::new(session_options.clone(), TargetSet::find(target.clone())?, chosen.sampler.as_mut());
         // A target that cannot be sampled must not cost the file that is to be overwritten.

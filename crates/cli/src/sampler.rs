@@ -1,9 +1,9 @@
 //! Which sampler takes the samples of `slip record`, and why it is not the better one.
 
 use slip_model::Mode;
-use slip_record::{KernelSampler, OutsideOptions, OutsideSampler, ProbeError, Sampler};
+use slip_record::{KernelSampler, OutsideOptions, OutsideSampler, ProbeError, Sampler, TaskChoice};
 
-use crate::args::{RecordOptions, SamplerName};
+use crate::args::{RecordOptions, SamplerName, TasksName};
 use crate::failure::{self, Failure};
 
 /// Highest rate at which the kernel samples unless it is asked to by name: each sample is paid by the target, with 6 us and
@@ -39,7 +39,34 @@ pub(crate) fn look_of(options: &RecordOptions) -> OutsideOptions {
         keep_query: options.keep_query,
         pause: options.pause,
         without_kernel_stacks: options.no_kernel_stacks,
+        tasks: options.tasks.map(TaskChoice::from),
     }
+}
+
+impl From<TasksName> for TaskChoice {
+    fn from(name: TasksName) -> Self {
+        match name {
+            TasksName::Running => Self::Running,
+            TasksName::All => Self::All,
+        }
+    }
+}
+
+/// What is asked for that the kernel does not see, and the option that asks for it.
+fn unseen_by_the_kernel(options: &RecordOptions) -> Option<(&'static str, &'static str)> {
+    let asked = [(options.tasks.is_some(), ("the tasks of asyncio", "--async"))];
+    asked.into_iter().find_map(|(is_asked, what)| is_asked.then_some(what))
+}
+
+/// The options that say what is looked at, as typed, for the header of a recording.
+pub(crate) fn words_of(options: &RecordOptions) -> String {
+    let mut words = String::new();
+    match options.tasks {
+        Some(TasksName::Running) => words.push_str(" --async running"),
+        Some(TasksName::All) => words.push_str(" --async all"),
+        None => {}
+    }
+    words
 }
 
 /// The sampler that was asked for, or the best that can be had.
@@ -59,6 +86,14 @@ pub(crate) fn choose(options: &RecordOptions, interval_ns: u64) -> Result<Chosen
             "the kernel does not see who holds the global interpreter lock, and stops nobody",
         )
         .hint("`--mode gil` and `--pause` go with `--sampler outside`"));
+    }
+    if let Some((what, option)) = unseen_by_the_kernel(options) {
+        if is_by_name {
+            return Err(Failure::new(failure::USAGE, format!("the kernel does not see {what}"))
+                .hint(format!("`{option}` goes with `--sampler outside`")));
+        }
+        let reason = format!("it does not see {what}");
+        return outside(Some(WhyOutside { reason, remedy: None }));
     }
     if options.rate > MAX_KERNEL_HZ && !is_by_name {
         return outside(None);

@@ -27,6 +27,7 @@ mod dicts;
 mod frames;
 #[cfg(test)]
 mod hostile;
+mod labels;
 mod leading;
 mod lines;
 mod look;
@@ -42,6 +43,7 @@ mod version;
 
 pub use code::{CodeId, CodeText};
 pub use detect::{AttachError, detect};
+pub use labels::{Labels, marker};
 pub use lines::{LineFormat, LineSpan, Location, line_spans, location_at};
 pub use look::{InterpreterLook, Keep, Look, LookRequest, Point, ThreadLook, Which};
 pub use process::Interpreter;

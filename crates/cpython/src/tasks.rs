@@ -13,7 +13,7 @@ use thiserror::Error;
 
 use crate::bytes::{addr_at, u32_at, u64_at};
 use crate::code::{CodeText, Place};
-use crate::dicts::read_addr;
+use crate::dicts::{find_text, read_addr};
 use crate::frames::code_of;
 use crate::look::Point;
 use crate::offsets::{TAG_BITS, WaitingOffsets};
@@ -22,6 +22,9 @@ use crate::strings::read_text;
 
 /// Section with the offsets of asyncio.
 const SECTION: &str = ".AsyncioDebug";
+
+/// The module that has it.
+const MODULE: &str = "_asyncio";
 
 /// `struct _Py_AsyncioModuleDebugOffsets` of `Modules/_asynciomodule.c`: so many `uint64_t`.
 const NUMBERS: usize = 13;
@@ -118,6 +121,9 @@ pub struct Task {
     pub addr: RemoteAddr,
     /// `get_name()`
     pub name: String,
+    /// It executes code, or so it was when its coroutine was read. Then all but [`Interpreter::running_tasks`] know only the
+    /// outermost frame of its stack.
+    pub runs: bool,
     /// What it executes or waits in, the innermost first.
     pub stack: Vec<Point>,
     /// Tasks and futures that wait for it, each with its own stack.
@@ -187,6 +193,28 @@ struct Reader<'a, M: ?Sized> {
 }
 
 impl Interpreter {
+    /// Finds where asyncio keeps its tasks.
+    ///
+    /// # Errors
+    ///
+    /// [`TaskError::TooOld`]; [`TaskError::NoAsyncio`] if no interpreter of the process has imported asyncio, which it may do yet;
+    /// [`TaskError::Layout`] and [`TaskError::Read`].
+    pub fn find_tasks<T: Memory + Symbols + ?Sized>(
+        &mut self,
+        target: &T,
+    ) -> Result<AsyncioOffsets, TaskError> {
+        self.offsets.waiting.ok_or(TaskError::TooOld)?;
+        self.refresh(target)?;
+        // Where the module is part of the program, what it says of itself is there before it is imported.
+        for state in &self.states {
+            let modules = read_addr(target, state.addr.offset(self.offsets.interpreter.modules as u64))?;
+            if find_text(target, &self.offsets.object, modules, MODULE)?.is_some() {
+                return AsyncioOffsets::read(target);
+            }
+        }
+        Err(TaskError::NoAsyncio)
+    }
+
     /// All tasks of all threads, and those whose thread has ended: a list for each of them.
     ///
     /// `texts` takes what is said of code objects that are met first, as [`Look::texts`](crate::Look::texts) does.
@@ -337,7 +365,7 @@ impl<M: Memory + ?Sized> Reader<'_, M> {
         for frame in frames {
             stack.extend(self.point(&frame)?);
         }
-        let mut tasks = vec![Task { stack, ..self.task(running, &bytes)? }];
+        let mut tasks = vec![Task { runs: true, stack, ..self.task(running, &bytes)? }];
         self.add_waiters(&bytes, &mut tasks)?;
         Ok(tasks)
     }
@@ -371,13 +399,13 @@ impl<M: Memory + ?Sized> Reader<'_, M> {
     fn task(&mut self, addr: RemoteAddr, bytes: &[u8]) -> Result<Task, TaskError> {
         let is_task = bytes.get(self.asyncio.is_task).is_some_and(|byte| *byte != 0);
         let name = if is_task { self.name(untagged(bytes, self.asyncio.name))? } else { String::new() };
-        let stack = self.stack(bytes)?;
+        let (stack, runs) = self.stack(bytes)?;
         let mut awaited_by = Vec::new();
         for waiter in self.waiters(bytes)? {
             let bytes = self.task_bytes(waiter)?;
-            awaited_by.push((waiter, self.stack(&bytes)?));
+            awaited_by.push((waiter, self.stack(&bytes)?.0));
         }
-        Ok(Task { addr, name, stack, awaited_by })
+        Ok(Task { addr, name, runs, stack, awaited_by })
     }
 
     /// The name of a task: a number until somebody asks for it.
@@ -423,11 +451,12 @@ impl<M: Memory + ?Sized> Reader<'_, M> {
         Ok(keys.filter(|(key, hash)| !key.is_null() && *hash != TOMBSTONE).map(|(key, _)| key).collect())
     }
 
-    /// What the task of these bytes waits in, the innermost first; nothing for a future that is no task.
-    fn stack(&mut self, bytes: &[u8]) -> Result<Vec<Point>, TaskError> {
-        let mut points = Vec::new();
+    /// What the task of these bytes waits in, the innermost first, and whether it executes code instead; nothing for a future that is
+    /// no task.
+    fn stack(&mut self, bytes: &[u8]) -> Result<(Vec<Point>, bool), TaskError> {
+        let (mut points, mut runs) = (Vec::new(), false);
         if bytes.get(self.asyncio.is_task).is_none_or(|byte| *byte == 0) {
-            return Ok(points);
+            return Ok((points, runs));
         }
         let mut next = self.unwrap(untagged(bytes, self.asyncio.coro))?;
         let mut is_inner = false;
@@ -445,6 +474,7 @@ impl<M: Memory + ?Sized> Reader<'_, M> {
             if self.waiting.states.over.contains(&state) {
                 break;
             }
+            runs |= self.waiting.states.runs.contains(&state);
             let frame = &generator[self.waiting.iframe..];
             let Some(point) = self.point(frame)? else { break };
             points.push(point);
@@ -469,7 +499,7 @@ impl<M: Memory + ?Sized> Reader<'_, M> {
             }
         }
         points.reverse();
-        Ok(points)
+        Ok((points, runs))
     }
 
     /// The coroutine or generator that an object is or stands for.

@@ -41,6 +41,21 @@ pub enum Mode {
     Gil,
     /// Moments in which the thread waits.
     Offcpu,
+    /// Moments in which the thread raises an exception or handles one.
+    Exception,
+}
+
+impl Mode {
+    /// Whether a thread in this state counts.
+    pub fn counts(self, state: State) -> bool {
+        match self {
+            Self::Wall => true,
+            Self::Cpu => state.has(State::ON_CPU),
+            Self::Gil => state.has(State::HAS_GIL),
+            Self::Offcpu => !state.has(State::ON_CPU),
+            Self::Exception => state.has(State::HAS_EXCEPTION),
+        }
+    }
 }
 
 /// What is known when a recording starts.
@@ -119,6 +134,8 @@ impl State {
     pub const TRUNCATED: State = State(1 << 5);
     /// Part of the stack had to be read twice.
     pub const REPAIRED: State = State(1 << 6);
+    /// Raised an exception or handled one. Known only where that decides which moments count.
+    pub const HAS_EXCEPTION: State = State(1 << 7);
 
     /// Whether all flags of `other` are set.
     pub fn has(self, other: State) -> bool {
@@ -297,7 +314,7 @@ pub struct Totals {
     pub samples: u64,
     /// [`Wait`]s stored. Not kept in a file beside them.
     pub waits: u64,
-    /// Looks at threads that the mode leaves out (`cpu`, `gil`).
+    /// Looks at threads that the mode leaves out (`cpu`, `gil`, `exception`).
     pub filtered: u64,
     /// Samples of which a part was read twice.
     pub repaired: u64,

@@ -370,7 +370,7 @@ impl Sampler for KernelSampler {
     }
 
     fn add(&mut self, pid: u32, now_ns: u64, sink: &mut Sink) -> Result<(), TargetIssue> {
-        let mut process = WatchedProcess::attach(pid, now_ns, sink, &mut self.code)?;
+        let mut process = WatchedProcess::attach(pid, now_ns, self.options, sink, &mut self.code)?;
         process.leave_activity();
         let reason = "its threads do not say where their state is".to_owned();
         let plan = process.plan().ok_or(TargetIssue::NeedsOutside { reason })?;

@@ -17,6 +17,7 @@ mod schedule;
 mod session;
 mod sink;
 mod target;
+mod tasks;
 mod title;
 
 pub use heap::use_huge_pages;
@@ -27,8 +28,10 @@ pub use sampler::{Sampler, TargetIssue};
 pub use schedule::{monotonic_ns, own_cpu_ns, unix_ns};
 pub use session::{Ending, Progress, Session, SessionError, SessionOptions};
 pub use sink::Sink;
+pub use slip_cpython::TaskError;
 pub use slip_probe::ProbeError;
 pub use target::{Target, TargetError, TargetSet};
+pub use tasks::{SeenTask, TaskChoice, TaskLook, TaskState, TaskThread};
 
 /// The interpreters that can be read, for people.
 pub fn supported() -> String {

@@ -2,11 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use slip_model::Mode;
+use slip_cpython::TaskError;
+use slip_model::{Mode, ProcessId};
 use slip_remote::prefetch;
 use slip_zend::CodeCache;
 
 use crate::process::{Sampled, WatchedProcess};
+use crate::tasks::{TaskChoice, TaskLook};
 use crate::{Sampler, Sink, TargetIssue};
 
 /// How the outside sampler looks.
@@ -20,6 +22,8 @@ pub struct Options {
     pub pause: bool,
     /// The kernel's own stacks are not wanted. Nobody reads them from outside.
     pub without_kernel_stacks: bool,
+    /// Sample tasks of asyncio in the place of threads.
+    pub tasks: Option<TaskChoice>,
 }
 
 /// Reads the memory of interpreters with `process_vm_readv`.
@@ -38,6 +42,16 @@ impl OutsideSampler {
     pub fn new(options: Options) -> Self {
         Self { options, processes: Vec::new(), looked: None, code: CodeCache::default() }
     }
+
+    /// Looks at the tasks of each process now. They must be what is sampled.
+    ///
+    /// # Errors
+    ///
+    /// For a process, [`TaskError::Torn`] if its tasks changed while they were read, and [`TaskError::Read`].
+    pub fn tasks(&mut self, sink: &mut Sink) -> Vec<(ProcessId, Result<TaskLook, TaskError>)> {
+        let Self { options, processes, .. } = self;
+        processes.iter_mut().map(|process| (process.id(), process.look_at_tasks(*options, sink))).collect()
+    }
 }
 
 impl Sampler for OutsideSampler {
@@ -46,13 +60,22 @@ impl Sampler for OutsideSampler {
     }
 
     fn cannot_see(&self) -> Vec<String> {
-        let mut limits = vec![
+        let of_tasks = match self.options.tasks {
+            None => vec![],
+            Some(TaskChoice::Running) => vec!["moments in which a thread runs no task are left out"],
+            Some(TaskChoice::All) => vec![
+                "each task counts by itself, so there is more time than the threads have",
+                "tasks are read one after the other: what they wait for may be of moments some 0.1 ms apart",
+            ],
+        };
+        let mut limits: Vec<String> = of_tasks.into_iter().map(str::to_owned).collect();
+        limits.extend([
             "the line of the innermost PHP function may be that of its last call: the engine keeps the live one in a \
              register"
                 .to_owned(),
             "C functions below Python code, and native and kernel frames, are not shown".to_owned(),
             "why a thread waits is not known, only that it does".to_owned(),
-        ];
+        ]);
         if !self.options.pause {
             limits.push(
                 "stacks that move while they are read twice are dropped and counted as torn".to_owned(),
@@ -66,7 +89,7 @@ impl Sampler for OutsideSampler {
     }
 
     fn add(&mut self, pid: u32, now_ns: u64, sink: &mut Sink) -> Result<(), TargetIssue> {
-        self.processes.push(WatchedProcess::attach(pid, now_ns, sink, &mut self.code)?);
+        self.processes.push(WatchedProcess::attach(pid, now_ns, self.options, sink, &mut self.code)?);
         Ok(())
     }
 

@@ -1,11 +1,13 @@
 //! One process that is sampled: its reader, its threads and its request, whoever copies its stacks.
 
+mod tasks;
+
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use slip_cpython::Interpreter;
 use slip_model::{
-    Gil, Interner, Language, Mode, Outcome, Process, ProcessId, Request, RequestFacts, RequestId, Sample,
+    Gil, Interner, Language, Outcome, Process, ProcessId, Request, RequestFacts, RequestId, Sample,
     StackReading, State, Thread, ThreadId,
 };
 use slip_remote::{
@@ -15,6 +17,7 @@ use slip_remote::{
 use slip_zend::{CodeCache, Engine, Phase, PhpReading};
 
 use crate::outside::Options;
+use crate::tasks::TaskReader;
 use crate::title;
 use crate::{Sink, TargetIssue};
 
@@ -66,6 +69,9 @@ pub(crate) struct WatchedProcess {
     asks_activity: bool,
     /// What the threads did before the process was stopped; empty if it is not.
     before_pause: Vec<(u32, Activity)>,
+    /// Reads the tasks of asyncio, if these are sampled.
+    tasks: Option<Box<TaskReader>>,
+    seen_tasks: tasks::SeenTasks,
 }
 
 #[derive(Debug)]
@@ -89,11 +95,13 @@ impl WatchedProcess {
     pub(crate) fn attach(
         pid: u32,
         now_ns: u64,
+        options: Options,
         sink: &mut Sink,
         code: &mut CodeCache,
     ) -> Result<Self, TargetIssue> {
         let memory = LiveProcess::open(pid).map_err(issue_of)?;
-        let (reader, language, version) = find_reader(&memory, code)?;
+        let (mut reader, language, version) = find_reader(&memory, code)?;
+        let tasks = options.tasks.map(|_| find_tasks(&mut reader, &memory)).transpose()?;
         let ns_pid = innermost(pid).unwrap_or(pid);
         let id = sink.add_process(Process {
             pid,
@@ -122,6 +130,8 @@ impl WatchedProcess {
             idle_at: None,
             asks_activity: true,
             before_pause: Vec::new(),
+            tasks,
+            seen_tasks: tasks::SeenTasks::default(),
         })
     }
 
@@ -194,7 +204,7 @@ impl WatchedProcess {
             // the last one had them.
             if !self.memory.runs_same_program() {
                 self.is_replaced = true;
-                return self.reopen(now_ns, sink, code);
+                return self.reopen(now_ns, options, sink, code);
             }
         }
         if self.is_replaced {
@@ -204,9 +214,10 @@ impl WatchedProcess {
         let rests = self.is_resting;
         self.before_pause = if options.pause { activities(self.pid()) } else { Vec::new() };
         let paused = if options.pause { Pause::stop(&self.memory).ok() } else { None };
-        let result = match &mut self.reader {
-            Reader::Python(_) => self.sample_python((now_ns, rests), options, sink),
-            Reader::Php(_) => self.sample_php((now_ns, rests), options, sink, code),
+        let result = match (&mut self.reader, options.tasks) {
+            (Reader::Python(_), Some(choice)) => self.sample_tasks((now_ns, rests), options, choice, sink),
+            (Reader::Python(_), None) => self.sample_python((now_ns, rests), options, sink),
+            (Reader::Php(_), _) => self.sample_php((now_ns, rests), options, sink, code),
         };
         drop(paused);
         match result {
@@ -219,7 +230,7 @@ impl WatchedProcess {
                 sink.totals.failed += 1;
                 self.failures += 1;
                 if self.failures.is_multiple_of(REOPEN_AFTER_FAILURES) {
-                    self.reopen(now_ns, sink, code)
+                    self.reopen(now_ns, options, sink, code)
                 } else {
                     Sampled::Alive
                 }
@@ -228,18 +239,18 @@ impl WatchedProcess {
     }
 
     /// After `exec` everything lies elsewhere, and it may be another interpreter or none.
-    fn reopen(&mut self, now_ns: u64, sink: &mut Sink, code: &mut CodeCache) -> Sampled {
+    fn reopen(&mut self, now_ns: u64, options: Options, sink: &mut Sink, code: &mut CodeCache) -> Sampled {
         if !self.memory.is_running() {
             return Sampled::Gone;
         }
-        match Self::attach(self.pid(), now_ns, sink, code) {
+        match Self::attach(self.pid(), now_ns, options, sink, code) {
             Ok(anew) => {
                 self.finish(sink, code);
                 sink.end_process(self.id, now_ns);
                 *self = anew;
                 Sampled::Alive
             }
-            Err(TargetIssue::NotReady) => Sampled::Alive,
+            Err(TargetIssue::NotReady | TargetIssue::NoAsyncio) => Sampled::Alive,
             Err(_) => Sampled::Gone,
         }
     }
@@ -408,14 +419,19 @@ impl WatchedProcess {
             self.store(now_ns, options, sink, reading, thread, state, RequestId(0));
         }
         readings.iter_mut().for_each(was_stored);
-        if readings.len() < self.threads.len() {
-            let alive: HashSet<u64> = readings.iter().map(|reading| reading.thread_key).collect();
-            self.threads.retain(|thread| alive.contains(&thread.key));
-        }
+        self.forget_ended(&readings);
         let any = !readings.is_empty();
         self.repeatable = any && readings.iter().all(|reading| reading.outcome != Outcome::Torn);
         self.readings = readings;
         Ok(any)
+    }
+
+    /// Forgets threads that have ended.
+    fn forget_ended(&mut self, readings: &[StackReading]) {
+        if readings.len() < self.threads.len() {
+            let alive: HashSet<u64> = readings.iter().map(|reading| reading.thread_key).collect();
+            self.threads.retain(|thread| alive.contains(&thread.key));
+        }
     }
 
     fn sample_php(
@@ -515,13 +531,7 @@ impl WatchedProcess {
             sink.totals.torn += 1;
             return;
         }
-        let wanted = match options.mode {
-            Mode::Wall => true,
-            Mode::Cpu => state.has(State::ON_CPU),
-            Mode::Gil => state.has(State::HAS_GIL),
-            Mode::Offcpu => !state.has(State::ON_CPU),
-        };
-        if !wanted {
+        if !options.mode.counts(state) {
             sink.totals.filtered += 1;
             return;
         }
@@ -638,6 +648,14 @@ impl WatchedProcess {
         if let Some(request) = self.request.take() {
             sink.push_request(request);
         }
+    }
+}
+
+/// Finds the tasks of a process.
+fn find_tasks(reader: &mut Reader, memory: &LiveProcess) -> Result<Box<TaskReader>, TargetIssue> {
+    match reader {
+        Reader::Python(python) => Ok(Box::new(TaskReader::find(python, memory)?)),
+        Reader::Php(_) => Err(TargetIssue::Unsupported { reason: "PHP has no tasks of asyncio".to_owned() }),
     }
 }
 
@@ -773,7 +791,8 @@ mod tests {
         let mut target = Launch::text(&python, "waits.py", text).start().unwrap();
         target.wait_ready().unwrap();
         let (mut sink, mut code) = (Sink::new(), CodeCache::default());
-        let mut process = WatchedProcess::attach(target.pid(), 0, &mut sink, &mut code).unwrap();
+        let mut process =
+            WatchedProcess::attach(target.pid(), 0, Options::default(), &mut sink, &mut code).unwrap();
         let options = Options::default();
         // It runs for a moment still after it has said that it is ready.
         let rests = (0..1_000_000).any(|_| {
@@ -802,7 +821,8 @@ mod tests {
         let mut target = Launch::text(&python, "waits.py", text).start().unwrap();
         target.wait_ready().unwrap();
         let (mut sink, mut code) = (Sink::new(), CodeCache::default());
-        let mut process = WatchedProcess::attach(target.pid(), 0, &mut sink, &mut code).unwrap();
+        let mut process =
+            WatchedProcess::attach(target.pid(), 0, Options::default(), &mut sink, &mut code).unwrap();
         let mut request_of = |phase, key: Option<u64>| {
             let request = key.map(|key| RequestFacts { key, ..RequestFacts::default() });
             let reading = PhpReading { phase, request, ..PhpReading::default() };
@@ -850,7 +870,8 @@ while True:
             threads_of(pid).into_iter().any(|tid| call(tid).is_ok_and(|call| call.starts_with("0 ")))
         });
         let (mut sink, mut code) = (Sink::new(), CodeCache::default());
-        let mut process = WatchedProcess::attach(target.pid(), 0, &mut sink, &mut code).unwrap();
+        let mut process =
+            WatchedProcess::attach(target.pid(), 0, Options::default(), &mut sink, &mut code).unwrap();
         let options = Options { pause: true, ..Options::default() };
         for now_ns in 0..3 {
             // A thread that was continued is not one that can run before its CPU has woken up.
@@ -886,7 +907,8 @@ while True:
         let mut target = Launch::text(&python, "threads.py", text).start().unwrap();
         target.wait_ready().unwrap();
         let (mut sink, mut code) = (Sink::new(), CodeCache::default());
-        let mut process = WatchedProcess::attach(target.pid(), 0, &mut sink, &mut code).unwrap();
+        let mut process =
+            WatchedProcess::attach(target.pid(), 0, Options::default(), &mut sink, &mut code).unwrap();
         for _ in 0..200 {
             let tid: u32 = target.read_line(PATIENCE).unwrap().parse().unwrap();
             sample(&mut process, 0, Options::default(), &mut sink, &mut code);
@@ -907,7 +929,8 @@ os.execv(sys.executable, ['python', '-c', 'print(\"again\", flush=True); input()
             let mut target = Launch::text(&python, "again.py", text).start().unwrap();
             target.wait_ready().unwrap();
             let (mut sink, mut code) = (Sink::new(), CodeCache::default());
-            let mut process = WatchedProcess::attach(target.pid(), 0, &mut sink, &mut code).unwrap();
+            let mut process =
+                WatchedProcess::attach(target.pid(), 0, Options::default(), &mut sink, &mut code).unwrap();
             sample(&mut process, 0, Options::default(), &mut sink, &mut code);
             target.send("").unwrap();
             assert_eq!(target.read_line(PATIENCE).unwrap(), "again");

@@ -30,6 +30,8 @@ pub enum TargetIssue {
         /// One sentence.
         reason: String,
     },
+    /// It has not imported asyncio, whose tasks are asked for; it may do so yet.
+    NoAsyncio,
     /// Its interpreter has not started yet.
     NotReady,
 }

@@ -135,7 +135,12 @@ impl<'a> Session<'a> {
         if self.options.waits_for_interpreter {
             return Ok(());
         }
-        let mut left_out = self.left_out.list().into_iter();
+        let left_out = self.left_out.list();
+        // Processes of a tree may import asyncio at any time, and further ones may come that do.
+        if self.targets.may_grow() && left_out.iter().any(|(_, issue)| *issue == TargetIssue::NoAsyncio) {
+            return Ok(());
+        }
+        let mut left_out = left_out.into_iter();
         let none = self.sampler.is_empty();
         if let Some((pid, issue)) = left_out.find(|(pid, _)| none || self.targets.is_explicit(*pid)) {
             return Err(SessionError::Issue { pid, issue });

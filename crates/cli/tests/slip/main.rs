@@ -10,3 +10,4 @@ mod outputs;
 mod permissions;
 mod pools;
 mod targets;
+mod tasks;

@@ -75,6 +75,8 @@ pub(crate) struct WaitingOffsets {
 pub(crate) struct FrameStates {
     /// `FRAME_SUSPENDED_YIELD_FROM`: it waits for another object.
     pub(crate) waits: &'static [i8],
+    /// `FRAME_EXECUTING`
+    pub(crate) runs: &'static [i8],
     /// `FRAME_COMPLETED`, `FRAME_CLEARED`: it has no frame any more.
     pub(crate) over: &'static [i8],
     /// How far below the top of the stack the object is that it waits for.

@@ -64,7 +64,7 @@ pub(super) const REPORT: Report = Report {
     waiting: Some(ReportWaiting {
         iframe: 85,
         frame_state: 86,
-        states: FrameStates { waits: &[-1], over: &[1, 4], awaited: 8 },
+        states: FrameStates { waits: &[-1], runs: &[0], over: &[1, 4], awaited: 8 },
         stackpointer: 37,
         set_table: 64,
         set_mask: 65,

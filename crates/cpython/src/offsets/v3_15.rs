@@ -65,7 +65,7 @@ pub(super) const REPORT: Report = Report {
         iframe: 101,
         frame_state: 102,
         // FRAME_SUSPENDED_YIELD_FROM and its _LOCKED form; FRAME_CLEARED.
-        states: FrameStates { waits: &[2, 3], over: &[5], awaited: 16 },
+        states: FrameStates { waits: &[2, 3], runs: &[4], over: &[5], awaited: 16 },
         stackpointer: 45,
         set_table: 76,
         set_mask: 77,

@@ -167,8 +167,13 @@ pub(super) fn replace_totals(connection: &Connection, totals: &Totals) -> rusqli
     Ok(())
 }
 
-const MODES: [(Mode, &str); 4] =
-    [(Mode::Wall, "wall"), (Mode::Cpu, "cpu"), (Mode::Gil, "gil"), (Mode::Offcpu, "offcpu")];
+const MODES: [(Mode, &str); 5] = [
+    (Mode::Wall, "wall"),
+    (Mode::Cpu, "cpu"),
+    (Mode::Gil, "gil"),
+    (Mode::Offcpu, "offcpu"),
+    (Mode::Exception, "exception"),
+];
 const LANGUAGES: [(Language, &str); 2] = [(Language::Python, "python"), (Language::Php, "php")];
 
 fn mode_name(mode: Mode) -> &'static str {

@@ -139,7 +139,12 @@ fn all_left_out(recording: &Recording, summary: &Summary) -> String {
             "No thread held the global interpreter lock in any of {looks} watched: all waited, or ran without it."
         ),
         Mode::Offcpu => format!("No thread waited in any of {looks} watched: all were on a CPU."),
-        Mode::Wall | Mode::Cpu => {
+        Mode::Exception => {
+            format!("No thread raised or handled an exception in any of {looks} watched.")
+        }
+        // All moments count, but perhaps only of tasks that run.
+        Mode::Wall => format!("Nothing of what was asked for was there in any of {looks} watched."),
+        Mode::Cpu => {
             format!(
                 "No thread was on a CPU in any of {looks} watched: the CPU is not what limits this target."
             )
