@@ -63,8 +63,9 @@ bless: ## accept golden output; read the diff before
 	INSTA_UPDATE=always cargo test --workspace
 
 .PHONY: generate
-generate: ## regenerate committed files: offset tables, NOTICE
+generate: ## regenerate committed files: offset tables, names of instructions, NOTICE
 	cargo run -q -p xtask -- zend-offsets
+	cargo run -q -p xtask -- opcodes
 	cargo run -q -p xtask -- notice
 
 .PHONY: evidence

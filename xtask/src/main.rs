@@ -5,6 +5,7 @@
 mod dist;
 mod evidence;
 mod notice;
+mod opcodes;
 mod test_run;
 mod zend_offsets;
 
@@ -17,6 +18,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   dist                     packs target/dist/slip-*.tar.gz from the release build
   notice [--check]         writes NOTICE: the libraries that are linked in, with their licences
       --check              changes nothing; fails if the file is not what it should be
+  opcodes                  writes crates/cpython/src/opcodes/v*.txt, asked of every CPython that is installed
   zend-offsets             writes crates/zend/src/offsets/v*.rs from the headers of every PHP that is installed
                            (8.2 by php-config8.2, 8.4 in the root folder that fixtures/roots/roots makes)";
 
@@ -30,6 +32,7 @@ fn main() -> Result<()> {
         ["dist"] => dist::run(),
         ["notice"] => notice::write(),
         ["notice", "--check"] => notice::check(),
+        ["opcodes"] => opcodes::write(),
         ["zend-offsets"] => zend_offsets::write(),
         _ => bail!("{USAGE}"),
     }

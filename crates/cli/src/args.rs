@@ -95,6 +95,15 @@ pub(crate) struct RecordOptions {
     /// Keep query strings of request URIs, which may hold secrets
     #[arg(long)]
     pub(crate) keep_query: bool,
+    /// Mark where C code called a function of Python, with `<native>` (CPython 3.12 on, from outside)
+    #[arg(long, conflicts_with = "tasks")]
+    pub(crate) native: bool,
+    /// Show which instruction the innermost function of Python executes (from outside)
+    #[arg(long, conflicts_with = "tasks")]
+    pub(crate) opcodes: bool,
+    /// Leave out the marks `<GC>` of functions that collect garbage (CPython 3.15 on, from outside)
+    #[arg(long)]
+    pub(crate) no_gc: bool,
     /// Leave out what runs in the kernel: it counts for the function that called it in any case
     #[arg(long)]
     pub(crate) no_kernel_stacks: bool,
@@ -153,7 +162,7 @@ pub(crate) struct CheckOptions {
     pub(crate) target: TargetOptions,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ModeName {
     /// Every moment, running or waiting
     Wall,
@@ -163,6 +172,8 @@ pub(crate) enum ModeName {
     Gil,
     /// Moments in which the thread waits
     Offcpu,
+    /// Moments in which the thread raises an exception or handles one (Python, from outside)
+    Exception,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -30,6 +30,7 @@ impl From<ModeName> for Mode {
             ModeName::Cpu => Mode::Cpu,
             ModeName::Gil => Mode::Gil,
             ModeName::Offcpu => Mode::Offcpu,
+            ModeName::Exception => Mode::Exception,
         }
     }
 }
@@ -139,9 +140,11 @@ pub(crate) fn run(options: &RecordOptions) -> Result<(), Failure> {
         }
         let is_php = |known: &Process| known.language == Language::Php;
         let processes = session.sink().processes();
-        if mode == Mode::Gil && !processes.is_empty() && processes.iter().all(is_php) {
-            return Err(Failure::new(failure::USAGE, "PHP has no global interpreter lock")
-                .hint("`--mode cpu` counts the moments in which a worker runs"));
+        if !processes.is_empty()
+            && processes.iter().all(is_php)
+            && let Some(refusal) = refused_for_php(options)
+        {
+            return Err(refusal);
         }
         writer = create(&info)?;
     }
@@ -189,6 +192,25 @@ pub(crate) fn run(options: &RecordOptions) -> Result<(), Failure> {
             Ok(())
         }
     }
+}
+
+/// What is asked for that there is only with Python.
+fn refused_for_php(options: &RecordOptions) -> Option<Failure> {
+    let (what, hint) = match options.mode {
+        ModeName::Gil => {
+            ("PHP has no global interpreter lock", "`--mode cpu` counts the moments in which a worker runs")
+        }
+        ModeName::Exception => {
+            ("whether PHP handles an exception is not read", "`--mode exception` is for Python")
+        }
+        _ if options.native => (
+            "calls from C are not told in stacks of PHP",
+            "functions of PHP itself are in them without `--native`",
+        ),
+        _ if options.opcodes => ("instructions of PHP are not read", "`--opcodes` is for Python"),
+        _ => return None,
+    };
+    Some(Failure::new(failure::USAGE, what).hint(hint))
 }
 
 /// Says which interpreters are not in the recording.

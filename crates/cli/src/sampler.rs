@@ -3,7 +3,7 @@
 use slip_model::Mode;
 use slip_record::{KernelSampler, OutsideOptions, OutsideSampler, ProbeError, Sampler, TaskChoice};
 
-use crate::args::{RecordOptions, SamplerName, TasksName};
+use crate::args::{ModeName, RecordOptions, SamplerName, TasksName};
 use crate::failure::{self, Failure};
 
 /// Highest rate at which the kernel samples unless it is asked to by name: each sample is paid by the target, with 6 us and
@@ -39,6 +39,9 @@ pub(crate) fn look_of(options: &RecordOptions) -> OutsideOptions {
         keep_query: options.keep_query,
         pause: options.pause,
         without_kernel_stacks: options.no_kernel_stacks,
+        native: options.native,
+        opcodes: options.opcodes,
+        without_gc: options.no_gc,
         tasks: options.tasks.map(TaskChoice::from),
     }
 }
@@ -54,7 +57,12 @@ impl From<TasksName> for TaskChoice {
 
 /// What is asked for that the kernel does not see, and the option that asks for it.
 fn unseen_by_the_kernel(options: &RecordOptions) -> Option<(&'static str, &'static str)> {
-    let asked = [(options.tasks.is_some(), ("the tasks of asyncio", "--async"))];
+    let asked = [
+        (options.tasks.is_some(), ("the tasks of asyncio", "--async")),
+        (options.mode == ModeName::Exception, ("who handles an exception", "--mode exception")),
+        (options.native, ("which function of Python was called by C code", "--native")),
+        (options.opcodes, ("which instruction is executed", "--opcodes")),
+    ];
     asked.into_iter().find_map(|(is_asked, what)| is_asked.then_some(what))
 }
 
@@ -66,6 +74,11 @@ pub(crate) fn words_of(options: &RecordOptions) -> String {
         Some(TasksName::All) => words.push_str(" --async all"),
         None => {}
     }
+    for (is_asked, word) in
+        [(options.native, " --native"), (options.opcodes, " --opcodes"), (options.no_gc, " --no-gc")]
+    {
+        words.push_str(if is_asked { word } else { "" });
+    }
     words
 }
 
@@ -73,6 +86,10 @@ pub(crate) fn words_of(options: &RecordOptions) -> String {
 pub(crate) fn choose(options: &RecordOptions, interval_ns: u64) -> Result<Chosen, Failure> {
     let how = look_of(options);
     let outside = |why_outside| Ok(Chosen { sampler: Box::new(OutsideSampler::new(how)), why_outside });
+    if options.tasks.is_some() && options.mode == ModeName::Exception {
+        return Err(Failure::new(failure::USAGE, "which task handles an exception is not known")
+            .hint("`--mode exception` goes with threads, without `--async`"));
+    }
     let is_by_name = options.sampler == SamplerName::Kernel;
     if options.sampler == SamplerName::Outside {
         return outside(None);

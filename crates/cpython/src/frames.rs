@@ -1,14 +1,12 @@
 //! From a chain of frames to a stack.
 
-use slip_model::{Frame, FrameId, FrameKind, Interner, StackId};
+use slip_model::{FrameId, Interner, StackId};
 use slip_remote::{Chain, FrameLayout, Memory, ReadError, RemoteAddr};
 
 use crate::bytes::addr_at;
 use crate::code::{CodeCache, Place};
+use crate::labels::{GC, UNREADABLE, marker};
 use crate::offsets::{FrameOffsets, Offsets, TAG_BITS};
-
-/// What stands for a frame whose function could not be read.
-const UNREADABLE: &str = "[unreadable]";
 
 /// The code object that a frame runs.
 pub(crate) fn code_of(offsets: &FrameOffsets, frame: &[u8]) -> RemoteAddr {
@@ -156,14 +154,14 @@ impl Resolver<FrameId> {
     /// The stack of `chain`; `None` if its frames turn out not to belong together.
     ///
     /// `known` has the stacks that end with callers which need not be interpreted, the outermost first. Those of the other
-    /// frames are added.
+    /// frames are added. Frame number `collects` of the chain, if any, collects garbage; then nothing may be known.
     pub(crate) fn stack<M: Memory + ?Sized>(
         &mut self,
         memory: &M,
         offsets: &Offsets,
         codes: &mut CodeCache,
         interner: &mut Interner,
-        chain: &Chain,
+        (chain, collects): (&Chain, Option<usize>),
         known: &mut Vec<StackId>,
     ) -> Result<Option<StackId>, ReadError> {
         let place = |codes: &mut CodeCache, interner: &mut Interner, raw: &RawFrame| {
@@ -173,16 +171,19 @@ impl Resolver<FrameId> {
             return Ok(None);
         }
         let mut stack = known.last().copied().unwrap_or_default();
-        for shown in self.shown.iter().rev() {
+        for (nth, shown) in self.shown.iter().enumerate().rev() {
             stack = match shown {
                 Shown::Here(frame) => interner.push(stack, *frame),
                 Shown::Shim | Shown::Hidden => stack,
                 Shown::Unreadable => {
-                    let name = interner.string(UNREADABLE);
-                    let frame = interner.frame(Frame { kind: FrameKind::Marker, name, ..Frame::default() });
+                    let frame = marker(interner, UNREADABLE);
                     interner.push(stack, frame)
                 }
             };
+            if collects == Some(nth) {
+                let frame = marker(interner, GC);
+                stack = interner.push(stack, frame);
+            }
             known.push(stack);
         }
         Ok(Some(stack))

@@ -14,8 +14,8 @@ const MAX_PLACES: usize = 512 * 1_024;
 
 /// What stands in the place of a frame that is no code of Python.
 const NATIVE: &str = "<native>";
-const GC: &str = "<GC>";
-const UNREADABLE: &str = "[unreadable]";
+pub(crate) const GC: &str = "<GC>";
+pub(crate) const UNREADABLE: &str = "[unreadable]";
 
 /// Names for points; belongs to one [`Interpreter`](crate::Interpreter) and one [`Interner`].
 #[derive(Debug, Default)]

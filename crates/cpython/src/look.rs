@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use slip_model::{Interner, Outcome};
+use slip_model::{Interner, Outcome, StringId};
 use slip_remote::{Memory, ReadError, RemoteAddr};
 
 use crate::bytes::{addr_at, u32_at};
@@ -72,6 +72,8 @@ pub struct LookRequest {
     pub gc: bool,
     /// Read the opcodes.
     pub opcodes: bool,
+    /// Find the names that the program gives its threads.
+    pub names: bool,
 }
 
 /// What was seen. Reused from one look to the next.
@@ -103,6 +105,8 @@ pub struct ThreadLook {
     pub key: RemoteAddr,
     /// The kernel's number of it, in the target's own PID namespace.
     pub native_tid: u64,
+    /// The name that the program gave it, if that was asked for; empty if it has none.
+    pub name: StringId,
     /// It is the interpreter's main thread.
     pub is_main: bool,
     /// It holds the interpreter's lock.
@@ -289,6 +293,7 @@ impl Interpreter {
         let mut seen = ThreadLook {
             key: thread.addr,
             native_tid: links.native_thread_id,
+            name: StringId(0),
             is_main: match state.fields.threads_main {
                 RemoteAddr::NULL => is_last,
                 main => main == thread.addr,
@@ -317,12 +322,23 @@ impl Interpreter {
         if !is_kept {
             return Ok(());
         }
+        if request.names {
+            self.renew_name(memory, interner, state, at)?;
+            seen.name = state.threads[at].name.text;
+        }
+        let thread = &mut state.threads[at];
         if outcome != Outcome::Torn {
             let is_whole = self.resolve_points(memory, interner, &mut thread.last_seen)?;
             if is_whole {
                 let frames = &thread.last_seen.frames;
-                self.collect_points(request, state.fields.gc_frame, frames, &mut out.points);
-                if request.opcodes {
+                let (collects, is_certain) =
+                    self.collecting(memory, state.addr, state.fields.gc_frame, request.gc)?;
+                if is_certain {
+                    Self::collect_points(request, collects, frames, &mut out.points);
+                } else {
+                    outcome = Outcome::Torn;
+                }
+                if request.opcodes && is_certain {
                     self.read_opcodes(memory, frames, &mut out.points[from..])?;
                 }
             } else {
@@ -362,17 +378,14 @@ impl Interpreter {
 
     /// Lists what is seen of `frames`, of which the outermost comes first.
     fn collect_points(
-        &self,
         request: &LookRequest,
-        gc_frame: RemoteAddr,
+        collects: Option<usize>,
         frames: &[Shown<Point>],
         out: &mut Vec<Point>,
     ) {
         let from = out.len();
-        let gc_frame = if request.gc { gc_frame } else { RemoteAddr::NULL };
-        let addrs = &self.chain.addrs;
         for (nth, shown) in frames.iter().rev().enumerate() {
-            let collects = |nth: usize| !gc_frame.is_null() && addrs.get(nth) == Some(&gc_frame);
+            let collects = |nth: usize| collects == Some(nth);
             if collects(nth) {
                 out.push(Point::Gc);
             }

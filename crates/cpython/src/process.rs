@@ -44,6 +44,7 @@ pub struct Interpreter {
     /// `_Py_NoneStruct`; null if it is not found.
     pub(crate) none: RemoteAddr,
     pub(crate) chain: Chain,
+    shows_gc: bool,
     started: Instant,
     samples: u64,
     /// When the sample began, and what code objects must have been confirmed under to hold in it.
@@ -79,7 +80,6 @@ pub(crate) struct Round<'a, M: ?Sized> {
     out: &'a mut Vec<StackReading>,
     /// What code objects must have been confirmed under to hold.
     epoch: u64,
-    now_ns: u64,
 }
 
 /// What is read of a `PyInterpreterState` with each sample.
@@ -133,6 +133,7 @@ impl Interpreter {
             points: Resolver::default(),
             none: target.symbol("_Py_NoneStruct").unwrap_or_default(),
             chain: Chain::default(),
+            shows_gc: false,
             started: Instant::now(),
             samples: 0,
             now_ns: 0,
@@ -215,7 +216,7 @@ impl Interpreter {
         interner: &'a mut Interner,
         out: &'a mut Vec<StackReading>,
     ) -> Round<'a, M> {
-        Round { memory, interner, out, epoch: self.epoch_now, now_ns: self.now_ns }
+        Round { memory, interner, out, epoch: self.epoch_now }
     }
 
     /// Holds what the target has against what this version has: a build with other options has other structures.
@@ -477,10 +478,14 @@ impl Interpreter {
         at: usize,
         mut outcome: Outcome,
     ) -> Result<(), ReadError> {
-        let thread = &mut state.threads[at];
         let mut stack = StackId(0);
+        let (collects, is_certain) = match outcome {
+            Outcome::Torn => (None, true),
+            _ => self.collecting(round.memory, state.addr, state.fields.gc_frame, self.shows_gc)?,
+        };
+        let thread = &mut state.threads[at];
         if outcome != Outcome::Torn {
-            match self.stack(round, &mut thread.last)? {
+            match self.stack(round, collects, &mut thread.last)?.filter(|_| is_certain) {
                 Some(found) => stack = found,
                 None => outcome = Outcome::Torn,
             }
@@ -490,12 +495,8 @@ impl Interpreter {
             // A thread that is about to start: there is no such thread yet.
             return Ok(());
         }
-        let book = Place {
-            offsets: &self.offsets.object,
-            modules: state.addr.offset(self.offsets.interpreter.modules as u64),
-            now_ns: round.now_ns,
-        };
-        state.names.renew(round.memory, &book, round.interner, links.thread_id, &mut thread.name)?;
+        self.renew_name(round.memory, round.interner, state, at)?;
+        let thread = &state.threads[at];
         round.out.push(StackReading {
             native_tid: links.native_thread_id,
             thread_key: thread.addr.0,
@@ -513,20 +514,68 @@ impl Interpreter {
         Ok(())
     }
 
+    /// Looks the name of thread number `at` up if it is time to.
+    pub(crate) fn renew_name<M: Memory + ?Sized>(
+        &self,
+        memory: &M,
+        interner: &mut Interner,
+        state: &mut State,
+        at: usize,
+    ) -> Result<(), ReadError> {
+        let modules = state.addr.offset(self.offsets.interpreter.modules as u64);
+        let book = Place { offsets: &self.offsets.object, modules, now_ns: self.now_ns };
+        let thread = &mut state.threads[at];
+        state.names.renew(memory, &book, interner, thread.links.thread_id, &mut thread.name)
+    }
+
+    /// Which frame of the chain that was just read collects garbage, if that is of interest, and whether this is certain: what the
+    /// interpreter says of it was read before the chain, and part of that perhaps twice.
+    pub(crate) fn collecting<M: Memory + ?Sized>(
+        &self,
+        memory: &M,
+        state: RemoteAddr,
+        gc_frame: RemoteAddr,
+        is_shown: bool,
+    ) -> Result<(Option<usize>, bool), ReadError> {
+        let (Some(at), true) = (self.offsets.interpreter.gc_frame, is_shown && !gc_frame.is_null()) else {
+            return Ok((None, true));
+        };
+        let collects = self.chain.addrs.iter().position(|addr| *addr == gc_frame);
+        let is_certain = collects.is_none() || read_addr(memory, state.offset(at as u64))? == gc_frame;
+        Ok((collects, is_certain))
+    }
+
+    /// Shows, in the stacks of [`Interpreter::sample`], that a function collects garbage: a marker behind it. From CPython 3.15 on.
+    pub fn show_gc(&mut self, shows: bool) {
+        self.shows_gc = shows;
+    }
+
     /// The stack of the chain that was just read; `None` if it is torn after all.
     fn stack<M: Memory + ?Sized>(
         &mut self,
         round: &mut Round<'_, M>,
+        collects: Option<usize>,
         last: &mut LastStack<StackId>,
     ) -> Result<Option<StackId>, ReadError> {
         let (codes, chain) = (&mut self.codes, &self.chain);
         let len = self.offsets.frame.len.max(1);
         last.keep_callers(round.epoch, &chain.bytes, len);
+        if collects.is_some() {
+            // Stacks that are known lack the marker.
+            last.frames.clear();
+        }
         // Until the frames have been interpreted there is nothing to compare the next ones with.
         last.epoch = 0;
         let known = &mut last.frames;
-        let found = self.resolver.stack(round.memory, &self.offsets, codes, round.interner, chain, known)?;
-        if found.is_some() {
+        let found = self.resolver.stack(
+            round.memory,
+            &self.offsets,
+            codes,
+            round.interner,
+            (chain, collects),
+            known,
+        )?;
+        if found.is_some() && collects.is_none() {
             last.bytes.clone_from(&chain.bytes);
             // What was only partly read is to be read again.
             last.epoch = if codes.has_gaps() { 0 } else { round.epoch };

@@ -34,12 +34,14 @@ pub enum FrameKind {
     Marker = 3,
     /// A function of the kernel, inside of all others of its stack. Its file is the module in square brackets, or empty.
     Kernel = 4,
+    /// The instruction that the innermost function executes, in square brackets: no function, inside of that one.
+    Instruction = 5,
 }
 
 impl FrameKind {
     /// The kind that `number` stands for in a recording.
     pub fn from_number(number: u8) -> Option<Self> {
-        [Self::Python, Self::Php, Self::PhpInternal, Self::Marker, Self::Kernel]
+        [Self::Python, Self::Php, Self::PhpInternal, Self::Marker, Self::Kernel, Self::Instruction]
             .into_iter()
             .find(|kind| *kind as u8 == number)
     }

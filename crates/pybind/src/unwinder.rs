@@ -166,7 +166,7 @@ impl RemoteUnwinder {
                 process,
                 python,
                 interner: Interner::new(),
-                request: LookRequest { which, keep, native, gc, opcodes },
+                request: LookRequest { which, keep, native, gc, opcodes, names: false },
                 mode,
                 skip_non_matching_threads,
                 look: Look::default(),

@@ -144,6 +144,8 @@ impl KernelSampler {
             waits: matches!(options.mode, Mode::Wall | Mode::Offcpu),
             kernel_stacks: !options.without_kernel_stacks,
         })?;
+        // What collects garbage is not copied with a stack.
+        let options = Options { without_gc: true, ..options };
         Ok(Self {
             options,
             probe,
@@ -359,7 +361,7 @@ impl Sampler for KernelSampler {
              dropped and counted as torn",
             "stacks of more than 128 frames lack their outer end, and say so",
             "the line of the innermost PHP function is not known while code runs that opcache's JIT has compiled",
-            "C functions below Python code, and native frames, are not shown",
+            "C functions below Python code, and native frames, are not shown, nor that a function of Python collects garbage",
         ];
         let kernel = match (self.options.without_kernel_stacks, self.options.mode) {
             (true, _) => "what runs in the kernel is not shown",

@@ -22,6 +22,12 @@ pub struct Options {
     pub pause: bool,
     /// The kernel's own stacks are not wanted. Nobody reads them from outside.
     pub without_kernel_stacks: bool,
+    /// Mark where C code called a function of Python.
+    pub native: bool,
+    /// Show which instruction the innermost function of Python executes.
+    pub opcodes: bool,
+    /// Do not mark functions of Python that collect garbage.
+    pub without_gc: bool,
     /// Sample tasks of asyncio in the place of threads.
     pub tasks: Option<TaskChoice>,
 }

@@ -1,5 +1,6 @@
 //! One process that is sampled: its reader, its threads and its request, whoever copies its stacks.
 
+mod points;
 mod tasks;
 
 use std::collections::HashSet;
@@ -69,6 +70,8 @@ pub(crate) struct WatchedProcess {
     asks_activity: bool,
     /// What the threads did before the process was stopped; empty if it is not.
     before_pause: Vec<(u32, Activity)>,
+    /// Reads frame by frame, if that is asked for.
+    points: Option<Box<points::PointReader>>,
     /// Reads the tasks of asyncio, if these are sampled.
     tasks: Option<Box<TaskReader>>,
     seen_tasks: tasks::SeenTasks,
@@ -100,7 +103,7 @@ impl WatchedProcess {
         code: &mut CodeCache,
     ) -> Result<Self, TargetIssue> {
         let memory = LiveProcess::open(pid).map_err(issue_of)?;
-        let (mut reader, language, version) = find_reader(&memory, code)?;
+        let (mut reader, language, version) = find_reader(&memory, options, code)?;
         let tasks = options.tasks.map(|_| find_tasks(&mut reader, &memory)).transpose()?;
         let ns_pid = innermost(pid).unwrap_or(pid);
         let id = sink.add_process(Process {
@@ -130,6 +133,7 @@ impl WatchedProcess {
             idle_at: None,
             asks_activity: true,
             before_pause: Vec::new(),
+            points: points::PointReader::of(options).map(Box::new),
             tasks,
             seen_tasks: tasks::SeenTasks::default(),
         })
@@ -411,11 +415,19 @@ impl WatchedProcess {
         self.repeatable = false;
         if !rests {
             readings.clear();
-            interpreter.sample(&self.memory, &mut sink.interner, &mut readings)?;
+            match &mut self.points {
+                None => interpreter.sample(&self.memory, &mut sink.interner, &mut readings)?,
+                Some(points) => {
+                    points.read(interpreter, &self.memory, &mut sink.interner, &mut readings)?;
+                }
+            }
         }
         for (at, reading) in readings.iter().enumerate() {
             let (thread, activity) = self.thread(at, reading, !rests, sink);
-            let state = state_of(reading, activity);
+            let mut state = state_of(reading, activity);
+            if self.points.as_ref().is_some_and(|points| points.has_exception.get(at) == Some(&true)) {
+                state = state.with(State::HAS_EXCEPTION);
+            }
             self.store(now_ns, options, sink, reading, thread, state, RequestId(0));
         }
         readings.iter_mut().for_each(was_stored);
@@ -662,11 +674,13 @@ fn find_tasks(reader: &mut Reader, memory: &LiveProcess) -> Result<Box<TaskReade
 /// Finds the interpreter of a process.
 fn find_reader(
     memory: &LiveProcess,
+    options: Options,
     code: &mut CodeCache,
 ) -> Result<(Reader, Language, String), TargetIssue> {
     match slip_cpython::detect(memory) {
         Ok(Some(version)) => {
-            let interpreter = Interpreter::attach(memory).map_err(python_issue)?;
+            let mut interpreter = Interpreter::attach(memory).map_err(python_issue)?;
+            interpreter.show_gc(!options.without_gc);
             return Ok((Reader::Python(Box::new(interpreter)), Language::Python, version.to_string()));
         }
         Ok(None) => {}

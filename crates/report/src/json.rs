@@ -108,6 +108,16 @@ struct Stack<'a> {
     waits: Vec<StackWaits>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     in_kernel: Vec<InKernel<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    instructions: Vec<Instruction<'a>>,
+}
+
+#[derive(Serialize)]
+struct Instruction<'a> {
+    name: &'a str,
+    samples: u64,
+    wall_ns: u64,
+    on_cpu_ns: u64,
 }
 
 #[derive(Serialize)]
@@ -237,6 +247,15 @@ pub(crate) fn render(
         });
         times.collect()
     };
+    let instructions = |id: StackId| {
+        let times = summary.kernel.instructions(id).iter().take(options.top).map(|time| {
+            let frame =
+                interner.node(time.stack).map(|node| interner.frame_at(node.frame)).unwrap_or_default();
+            let name = interner.text(frame.name);
+            Instruction { name, samples: time.samples, wall_ns: time.ns, on_cpu_ns: time.on_cpu_ns }
+        });
+        times.collect()
+    };
     let report = Report {
         schema: "slip.report/1",
         title: &recording.info.target,
@@ -280,6 +299,7 @@ pub(crate) fn render(
                 share_of_busy: share(hot.ns, busy_ns),
                 waits: stack_waits(summary.waits.of_stack(hot.stack)),
                 in_kernel: in_kernel(hot.stack),
+                instructions: instructions(hot.stack),
             })
             .collect(),
         waits: waits(recording, summary),

@@ -29,7 +29,7 @@ fn recordings() -> impl Strategy<Value = Recording> {
             for number in frames {
                 let interner = &mut b.recording.interner;
                 let text = interner.string(&format!("{name}{}", number / 2));
-                let kind = FrameKind::from_number((number / 2) as u8 % 5).unwrap();
+                let kind = FrameKind::from_number((number / 2) as u8 % 6).unwrap();
                 let frame = interner.frame(Frame { kind, name: text, line: number, ..Frame::default() });
                 stack = interner.push(stack, frame);
             }
@@ -169,8 +169,9 @@ proptest! {
             let in_stack = |sample: &Sample| {
                 let frames =
                     recording.interner.frames_of(sample.stack).map(|id| recording.interner.frame_at(id));
-                // What the kernel does is time of who called it.
-                let mut frames = frames.skip_while(|frame| frame.kind == FrameKind::Kernel);
+                // What the kernel does is time of who called it, and an instruction is one of its function.
+                let is_inner = |frame: &Frame| matches!(frame.kind, FrameKind::Kernel | FrameKind::Instruction);
+                let mut frames = frames.skip_while(is_inner);
                 frames.any(|frame| (frame.kind, frame.name) == (function.kind, function.name))
             };
             let code = |sample: &Sample| !sample.state.has(State::IDLE) && !sample.state.has(State::ENGINE);

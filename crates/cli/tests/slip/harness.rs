@@ -1,5 +1,6 @@
 //! Runs `slip`, and targets for it.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -7,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use slip_testkit::Interpreter;
 
 /// Longest wait for something that must happen. The machine may be busy with other tests.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -215,6 +217,23 @@ pub(crate) fn quality(file: &Path) -> Value {
 /// Collapsed stacks of a recording that may still be written; nothing if there is none yet.
 pub(crate) fn collapsed(file: &Path) -> String {
     run(&["report", file.to_str().unwrap(), "--format", "collapsed"]).stdout
+}
+
+/// Collapsed stacks without the process, without files and lines, and without functions of asyncio.
+pub(crate) fn folded(text: &str) -> BTreeMap<String, u64> {
+    let mut stacks = BTreeMap::new();
+    for line in text.lines() {
+        let (stack, count) = line.rsplit_once(' ').unwrap();
+        let names = stack.split(';').skip(1).filter(|frame| !frame.contains("asyncio/"));
+        let names: Vec<&str> = names.map(|frame| frame.split(" (").next().unwrap()).collect();
+        *stacks.entry(names.join(";")).or_default() += count.parse::<u64>().unwrap();
+    }
+    stacks
+}
+
+/// A program that an interpreter runs, which prints the line `ready`.
+pub(crate) fn start(interpreter: &Interpreter, text: &str) -> Target {
+    Target::start(interpreter.command().args(["-c", text]))
 }
 
 /// Samples in a recording that may still be written; 0 if there is none yet.

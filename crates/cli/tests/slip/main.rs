@@ -6,6 +6,7 @@ mod damaged_files;
 mod formats;
 mod harness;
 mod hostile;
+mod moments;
 mod outputs;
 mod permissions;
 mod pools;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 use slip_testkit::{Interpreter, Launch, phps, pythons};
 
-use crate::harness::{Recorder, Target, collapsed, run};
+use crate::harness::{Recorder, Target, collapsed, folded, run, start};
 
 /// Longest wait for a program. The machine may be busy with other tests.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -38,10 +38,6 @@ fn with_tasks(test: &str) -> Vec<Interpreter> {
         slip_testkit::skip(test, "no CPython from 3.14 on");
     }
     found
-}
-
-fn start(python: &Interpreter, text: &str) -> Target {
-    Target::start(python.command().args(["-c", text]))
 }
 
 /// The lines of a dump, without what differs from one run to the next.
@@ -186,17 +182,6 @@ fn record(target: &Target, arguments: &str) -> (BTreeMap<String, u64>, Value) {
     (folded(&collapsed(&file)), report)
 }
 
-/// Collapsed stacks without the process, and without files and lines.
-fn folded(text: &str) -> BTreeMap<String, u64> {
-    let lines = text.lines().map(|line| {
-        let (stack, count) = line.rsplit_once(' ').unwrap();
-        let names = stack.split(';').skip(1).filter(|frame| !frame.contains("asyncio/"));
-        let names: Vec<&str> = names.map(|frame| frame.split(" (").next().unwrap()).collect();
-        (names.join(";"), count.parse::<u64>().unwrap())
-    });
-    lines.collect()
-}
-
 #[test]
 fn each_task_is_a_sample_below_those_that_wait_for_it() {
     for python in with_tasks("samples of all tasks") {
@@ -229,11 +214,11 @@ import asyncio
 async def waits():
     await asyncio.sleep(1_000)
 def spins():
+    print('ready', flush=True)
     while True:
         pass
 async def runs():
     await asyncio.sleep(0)
-    print('ready', flush=True)
     spins()
 async def main():
     await asyncio.gather(asyncio.create_task(waits()), asyncio.create_task(runs(), name='busy'))
@@ -271,13 +256,13 @@ import sys, time
 time.sleep(0.3)
 import asyncio
 async def waits():
-    await asyncio.sleep(0.6)
+    await asyncio.sleep(2.5)
 asyncio.run(waits())
 '''
 print('ready', flush=True)
 sys.stdin.readline()
-for _ in range(2):
-    subprocess.run([sys.executable, '-c', child])
+for child in [subprocess.Popen([sys.executable, '-c', child]) for _ in range(2)]:
+    child.wait()
 ";
     for python in with_tasks("tasks of children") {
         let folder = tempfile::tempdir().unwrap();

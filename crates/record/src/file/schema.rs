@@ -11,9 +11,10 @@ pub const APPLICATION_ID: u32 = 0x534c_4950;
 /// it: readers ignore what they do not know.
 ///
 /// 2: frames of the kernel, which a reader of before would take for lost ones, and their time from the functions that they belong to.
-pub const FORMAT_VERSION: u32 = 2;
+/// 3: instructions, for the same reason, and the mode `exception`.
+pub const FORMAT_VERSION: u32 = 3;
 
-/// The tables of versions 1 and 2, word for word as `sqlite_schema` keeps them.
+/// The tables of versions 1 to 3, word for word as `sqlite_schema` keeps them.
 pub(super) const TABLES: [(&str, &str); 9] = [
     ("info", "CREATE TABLE info(id INTEGER PRIMARY KEY, key TEXT, value)"),
     (

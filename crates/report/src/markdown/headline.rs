@@ -75,6 +75,9 @@ pub(super) fn headline(recording: &Recording, summary: &Summary, shares: &OwnSha
         let cpu = if is_unknown { "" } else { ", computing" };
         if top.kind == FrameKind::PhpInternal && !from.is_empty() {
             format!("{spare}{name} took {own} of busy time itself{cpu}: call it less often{from}.")
+        } else if top.kind == FrameKind::Marker {
+            // It is nowhere in the program, as `<GC>` is.
+            format!("{spare}{name} took {own} of busy time itself{cpu}{from}.")
         } else {
             format!("{spare}{name}{place} took {own} of busy time itself{cpu}: start there.")
         }
@@ -166,11 +169,16 @@ fn python_waits(recording: &Recording, summary: &Summary, waiting: &Function) ->
     let busiest = busiest.filter(|_| summary.quality.samples > 0);
     match busiest.filter(|function| function.own_on_cpu_ns > 0) {
         Some(busiest) => format!(
-            "{}{} took the most CPU time, {} of all: start there; threads waited for {} of the time, mostly in {}, and waiting \
+            "{}{} took the most CPU time, {} of all{}; threads waited for {} of the time, mostly in {}, and waiting \
              for work counts as waiting.",
             named(busiest),
             at(recording, busiest.file, busiest.first_line),
             share(busiest.own_on_cpu_ns, time.on_cpu_ns),
+            match busiest.kind {
+                // It is nowhere in the program: `<GC>`.
+                FrameKind::Marker => caller(recording, summary, busiest),
+                _ => ": start there".to_owned(),
+            },
             share(time.waiting_ns, time.total_ns()),
             mostly,
         ),

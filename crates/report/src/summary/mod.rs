@@ -352,7 +352,7 @@ impl<'a> Scan<'a> {
         if state.has(State::TRUNCATED) {
             self.truncated = self.truncated.saturating_add(count);
         }
-        self.kernel.take(piece, with_kernel);
+        self.kernel.take(&self.recording.interner, piece, with_kernel);
         let stack = &mut self.stacks[at];
         stack.samples += is_sample;
         stack.ns = stack.ns.saturating_add(ns);
