@@ -68,10 +68,13 @@ impl Sampler for OutsideSampler {
     fn cannot_see(&self) -> Vec<String> {
         let of_tasks = match self.options.tasks {
             None => vec![],
-            Some(TaskChoice::Running) => vec!["moments in which a thread runs no task are left out"],
+            Some(TaskChoice::Running) => vec![
+                "moments in which a thread runs no task are left out",
+                "tasks that run for some microseconds at a time are mostly dropped and counted as torn",
+            ],
             Some(TaskChoice::All) => vec![
                 "each task counts by itself, so there is more time than the threads have",
-                "tasks are read one after the other: what they wait for may be of moments some 0.1 ms apart",
+                "tasks are read one after the other: what they wait for may be of moments some 0.5 ms apart",
             ],
         };
         let mut limits: Vec<String> = of_tasks.into_iter().map(str::to_owned).collect();
