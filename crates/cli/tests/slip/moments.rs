@@ -116,8 +116,10 @@ handles()
         let target = start(&python, text);
         let (stacks, report, said) = record(&target, "--mode exception");
         assert!(said.contains("does not see who handles an exception"), "{said}");
-        let stacks: Vec<&str> = stacks.keys().map(String::as_str).collect();
-        assert_eq!(stacks, ["MainThread;<module>;handles;spins"], "{}", python.label);
+        // It may not have returned from saying that it is ready.
+        let expected = "MainThread;<module>;handles;spins";
+        assert!(stacks.contains_key(expected), "{}: {stacks:?}", python.label);
+        assert_eq!(count(&stacks, |stack| !stack.starts_with(expected)), 0, "{}: {stacks:?}", python.label);
         let number = |key: &str| report["quality"][key].as_u64().unwrap();
         // The other thread, at the same moments.
         let (seen, left_out, torn) = (
