@@ -86,7 +86,7 @@ docs: ## API documentation and man pages, under target/
 	mkdir -p target/man && cargo run -q -p slip-cli -- man target/man
 
 .PHONY: dist
-dist: release ## tarball of the command with man pages and completions
+dist: release ## tarball of the command with man pages and completions, and the Python wheel
 	cargo run -q -p xtask -- dist
 
 .PHONY: install

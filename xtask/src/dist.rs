@@ -1,11 +1,14 @@
-//! `make dist`: one tarball with the command, its man pages and completions.
+//! `make dist`: one tarball with the command, its man pages and completions, and the Python wheel.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Result, bail};
 
-/// Packs `target/dist/slip-VERSION-x86_64-linux.tar.gz`.
+use crate::wheel;
+
+/// Packs `target/dist/slip-VERSION-x86_64-linux.tar.gz` and builds the wheel.
 pub(crate) fn run() -> Result<()> {
     let name = format!("slip-{}-x86_64-linux", env!("CARGO_PKG_VERSION"));
     let folder = format!("target/dist/{name}");
@@ -14,6 +17,7 @@ pub(crate) fn run() -> Result<()> {
         fs::create_dir_all(format!("{folder}/{part}"))?;
     }
     let slip = "target/release/slip";
+    wheel::check_program(Path::new(slip))?;
     fs::copy(slip, format!("{folder}/bin/slip"))?;
     for file in ["README.md", "LICENSE-MIT", "LICENSE-APACHE", "NOTICE", "CHANGELOG.md"] {
         fs::copy(file, format!("{folder}/share/doc/slip/{file}"))?;
@@ -23,7 +27,8 @@ pub(crate) fn run() -> Result<()> {
     shell(&format!(
         "tar -C target/dist --sort=name --owner=0 --group=0 --numeric-owner -czf target/dist/{name}.tar.gz {name}"
     ))?;
-    shell(&format!("cd target/dist && sha256sum {name}.tar.gz | tee {name}.tar.gz.sha256"))
+    shell(&format!("cd target/dist && sha256sum {name}.tar.gz | tee {name}.tar.gz.sha256"))?;
+    wheel::run()
 }
 
 fn shell(command: &str) -> Result<()> {

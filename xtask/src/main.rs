@@ -1,12 +1,14 @@
 //! Work on the repository itself: generated files, the test run, evidence, packing. `cargo xtask` lists the commands.
 //!
-//! Owns the recipes of generated files. Never needs the network.
+//! Owns the recipes of generated files. Needs no network but for `wheel`, which
+//! fetches what builds wheels once.
 
 mod dist;
 mod evidence;
 mod notice;
 mod opcodes;
 mod test_run;
+mod wheel;
 mod zend_offsets;
 
 use anyhow::{Result, bail};
@@ -15,7 +17,8 @@ const USAGE: &str = "usage: cargo xtask COMMAND
 
   test                     everything that must pass, with one line of counts at the end
   evidence [NAME]          re-measures docs/evidence.md, or one row of it
-  dist                     packs target/dist/slip-*.tar.gz from the release build
+  dist                     packs target/dist/slip-*.tar.gz from the release build, and the wheel
+  wheel                    builds target/dist/slipstream_prof-*.whl and checks that older systems can use it
   notice [--check]         writes NOTICE: the libraries that are linked in, with their licences
       --check              changes nothing; fails if the file is not what it should be
   opcodes                  writes crates/cpython/src/opcodes/v*.txt, asked of every CPython that is installed
@@ -30,6 +33,7 @@ fn main() -> Result<()> {
         ["evidence"] => evidence::run(None),
         ["evidence", name] => evidence::run(Some(name)),
         ["dist"] => dist::run(),
+        ["wheel"] => wheel::run(),
         ["notice"] => notice::write(),
         ["notice", "--check"] => notice::check(),
         ["opcodes"] => opcodes::write(),

@@ -65,16 +65,16 @@ fn text() -> Result<String> {
     ))
 }
 
-/// Packages that the command is linked with: its normal dependencies, all the way down.
+/// Packages that the command and the Python module are linked with: their normal dependencies, all the way down.
 fn shipped(metadata: &Value) -> Result<Vec<&str>> {
     let nodes = metadata["resolve"]["nodes"].as_array().context("no nodes")?;
     let node = |id: &str| nodes.iter().find(|node| node["id"].as_str() == Some(id));
-    let start = nodes
-        .iter()
-        .filter_map(|node| node["id"].as_str())
-        .find(|id| id.contains("/cli#"))
-        .context("no package `slip-cli`")?;
-    let (mut found, mut queue) = (Vec::new(), vec![start]);
+    let ids = || nodes.iter().filter_map(|node| node["id"].as_str());
+    let (mut found, mut queue) = (Vec::new(), Vec::new());
+    for folder in ["cli", "pybind"] {
+        let start = ids().find(|id| id.contains(&format!("/{folder}#")));
+        queue.push(start.with_context(|| format!("no package in crates/{folder}"))?);
+    }
     while let Some(id) = queue.pop() {
         if found.contains(&id) {
             continue;
