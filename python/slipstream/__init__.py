@@ -15,6 +15,7 @@ from slipstream._native import (
     RemoteUnwinder,
     __version__,
     get_child_pids,
+    get_gc_stats,
     is_python_process,
 )
 from slipstream._native import result_type as _result_type
@@ -23,6 +24,7 @@ _RESULT_TYPES = (
     "AwaitedInfo",
     "CoroInfo",
     "FrameInfo",
+    "GCStatsInfo",
     "InterpreterInfo",
     "LocationInfo",
     "TaskInfo",
@@ -40,6 +42,7 @@ __all__ = [
     "RemoteUnwinder",
     "__version__",
     "get_child_pids",
+    "get_gc_stats",
     "is_python_process",
     *_RESULT_TYPES,
 ]

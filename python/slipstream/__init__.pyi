@@ -59,6 +59,20 @@ class AwaitedInfo(NamedTuple):
     thread_id: int
     awaited_by: list[TaskInfo]
 
+class GCStatsInfo(NamedTuple):
+    """What a garbage collection has left; the counts are of all collections of its generation up to it."""
+
+    gen: int
+    iid: int
+    ts_start: int
+    ts_stop: int
+    collections: int
+    collected: int
+    uncollectable: int
+    candidates: int
+    heap_size: int
+    duration: float
+
 class RemoteUnwinder:
     """Reads the stacks of another Python process, which is neither stopped nor written to.
 
@@ -109,3 +123,11 @@ def is_python_process(pid: int) -> bool:
 
 def get_child_pids(pid: int, *, recursive: bool = True) -> list[int]:
     """The processes that a process has started; with ``recursive`` also those that they have started."""
+
+def get_gc_stats(pid: int, *, all_interpreters: bool = False) -> list[GCStatsInfo]:
+    """What the last garbage collections of a process have left, of its main interpreter or of all; CPython 3.15 on.
+
+    Each interpreter keeps the last eleven collections of the young generation and three of each older one; entries that were not needed
+    yet are all 0. Raises ``RuntimeError`` if the process does not run a CPython that keeps them or collected while it was read,
+    ``PermissionError`` if it may not be read.
+    """

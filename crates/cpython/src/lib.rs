@@ -25,6 +25,7 @@ mod copied;
 mod detect;
 mod dicts;
 mod frames;
+mod gc_stats;
 #[cfg(test)]
 mod hostile;
 mod labels;
@@ -44,6 +45,7 @@ mod version;
 
 pub use code::{CodeId, CodeText};
 pub use detect::{AttachError, detect};
+pub use gc_stats::{GcStats, GcStatsError};
 pub use labels::{Labels, marker};
 pub use lines::{LineFormat, LineSpan, Location, line_spans, location_at};
 pub use look::{InterpreterLook, Keep, Look, LookRequest, Point, ThreadLook, Which};

@@ -17,6 +17,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<unwinder::RemoteUnwinder>()?;
     module.add_function(wrap_pyfunction!(functions::is_python_process, module)?)?;
     module.add_function(wrap_pyfunction!(functions::get_child_pids, module)?)?;
+    module.add_function(wrap_pyfunction!(functions::get_gc_stats, module)?)?;
     module.add_function(wrap_pyfunction!(types::result_type, module)?)?;
     for (name, value) in [
         ("THREAD_STATUS_HAS_GIL", types::HAS_GIL),

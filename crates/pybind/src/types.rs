@@ -31,6 +31,7 @@ pub(crate) struct Types {
     pub(crate) task: Py<PyType>,
     pub(crate) coroutine: Py<PyType>,
     pub(crate) awaited: Py<PyType>,
+    pub(crate) gc_stats: Py<PyType>,
 }
 
 const INTERPRETER: (&CStr, &CStr, Fields) = (
@@ -87,12 +88,28 @@ const AWAITED: (&CStr, &CStr, Fields) = (
     c"The tasks of a thread",
     &[(c"thread_id", c"Thread ID of the operating system"), (c"awaited_by", c"List of TaskInfo")],
 );
+const GC_STATS: (&CStr, &CStr, Fields) = (
+    c"slipstream.GCStatsInfo",
+    c"What a garbage collection has left; the counts are of all collections of its generation up to it",
+    &[
+        (c"gen", c"Generation, 0 for the young one"),
+        (c"iid", c"Interpreter ID"),
+        (c"ts_start", c"When it began, in nanoseconds of the process's clock"),
+        (c"ts_stop", c"When it ended"),
+        (c"collections", c"Collections"),
+        (c"collected", c"Objects that were freed"),
+        (c"uncollectable", c"Objects that could not be freed"),
+        (c"candidates", c"Objects that were looked at"),
+        (c"heap_size", c"Objects that lived then"),
+        (c"duration", c"Seconds that the collections took"),
+    ],
+);
 
 /// Finds one of them.
 type Get = fn(&Types) -> &Py<PyType>;
 
 /// All of them by the name that CPython gives them.
-const NAMES: [(&str, Get); 7] = [
+const NAMES: [(&str, Get); 8] = [
     ("InterpreterInfo", |types| &types.interpreter),
     ("ThreadInfo", |types| &types.thread),
     ("FrameInfo", |types| &types.frame),
@@ -100,6 +117,7 @@ const NAMES: [(&str, Get); 7] = [
     ("TaskInfo", |types| &types.task),
     ("CoroInfo", |types| &types.coroutine),
     ("AwaitedInfo", |types| &types.awaited),
+    ("GCStatsInfo", |types| &types.gc_stats),
 ];
 
 static TYPES: PyOnceLock<Types> = PyOnceLock::new();
@@ -126,6 +144,10 @@ impl Types {
             task: find("TaskInfo")?,
             coroutine: find("CoroInfo")?,
             awaited: find("AwaitedInfo")?,
+            // It came last, and grew; one with other fields is none of ours.
+            gc_stats: find("GCStatsInfo")
+                .filter(|known| has_fields(py, known, GC_STATS.2))
+                .map_or_else(|| make_type(py, GC_STATS.0, GC_STATS.1, GC_STATS.2).ok(), Some)?,
         })
     }
 
@@ -139,8 +161,16 @@ impl Types {
             task: make(TASK)?,
             coroutine: make(COROUTINE)?,
             awaited: make(AWAITED)?,
+            gc_stats: make(GC_STATS)?,
         })
     }
+}
+
+fn has_fields(py: Python<'_>, of: &Py<PyType>, fields: Fields) -> bool {
+    let names = of.getattr(py, "__match_args__").and_then(|names| names.extract::<Vec<String>>(py));
+    names.is_ok_and(|names| {
+        names.iter().map(String::as_bytes).eq(fields.iter().map(|(name, _)| name.to_bytes()))
+    })
 }
 
 fn make_type(

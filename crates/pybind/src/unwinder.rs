@@ -14,6 +14,7 @@ use slip_remote::{LiveProcess, OpenError, Pause, Pieces, ReadError, Remembered, 
 use crate::containers::{SeenInterpreter, SeenTaskList, SeenThread, stack_trace, task_lists};
 use crate::counted::{Counted, Reads};
 use crate::frames::Frames;
+use crate::functions::is_true;
 use crate::types::{self, Types};
 
 /// Deepest stack, as in CPython 3.15.
@@ -87,14 +88,14 @@ struct Stats {
     frames_read: u64,
 }
 
-fn open_error(error: &OpenError) -> PyErr {
+pub(crate) fn open_error(error: &OpenError) -> PyErr {
     match error {
         OpenError::Denied { hint, .. } => PyPermissionError::new_err(format!("{error}; {hint}")),
         _ => PyRuntimeError::new_err(error.to_string()),
     }
 }
 
-fn attach_error(error: AttachError) -> PyErr {
+pub(crate) fn attach_error(error: AttachError) -> PyErr {
     match error {
         AttachError::Read(error) => read_error(&error),
         error => PyRuntimeError::new_err(error.to_string()),
@@ -108,7 +109,7 @@ fn task_error(error: TaskError) -> PyErr {
     }
 }
 
-fn read_error(error: &ReadError) -> PyErr {
+pub(crate) fn read_error(error: &ReadError) -> PyErr {
     match error {
         ReadError::Gone { .. } => PyProcessLookupError::new_err(error.to_string()),
         ReadError::Denied { .. } => PyPermissionError::new_err(error.to_string()),
@@ -125,16 +126,16 @@ impl RemoteUnwinder {
     fn new(
         py: Python<'_>,
         pid: i32,
-        all_threads: bool,
-        only_active_thread: bool,
+        #[pyo3(from_py_with = is_true)] all_threads: bool,
+        #[pyo3(from_py_with = is_true)] only_active_thread: bool,
         mode: i32,
-        debug: bool,
-        skip_non_matching_threads: bool,
-        native: bool,
-        gc: bool,
-        opcodes: bool,
-        cache_frames: bool,
-        stats: bool,
+        #[pyo3(from_py_with = is_true)] debug: bool,
+        #[pyo3(from_py_with = is_true)] skip_non_matching_threads: bool,
+        #[pyo3(from_py_with = is_true)] native: bool,
+        #[pyo3(from_py_with = is_true)] gc: bool,
+        #[pyo3(from_py_with = is_true)] opcodes: bool,
+        #[pyo3(from_py_with = is_true)] cache_frames: bool,
+        #[pyo3(from_py_with = is_true)] stats: bool,
     ) -> PyResult<Self> {
         // Errors always say what went wrong, and frames are always kept.
         let _ = (debug, cache_frames);

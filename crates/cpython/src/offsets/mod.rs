@@ -94,10 +94,21 @@ pub(crate) struct InterpreterOffsets {
     pub(crate) threads_main: Option<usize>,
     /// `gc.frame`: the frame whose code collects garbage right now, from 3.15 on.
     pub(crate) gc_frame: Option<usize>,
+    /// Statistics of garbage collections, from 3.15 on.
+    pub(crate) gc_stats: Option<GcStatsOffsets>,
     /// `imports.modules`; 3.11: `modules`
     pub(crate) modules: usize,
     /// `_code_object_generation`: counts the code objects that have died.
     pub(crate) code_object_generation: Option<usize>,
+}
+
+/// `struct gc_stats`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct GcStatsOffsets {
+    /// `gc.generation_stats`: where an interpreter says where they are.
+    pub(crate) pointer: usize,
+    /// How many bytes the target says that they have.
+    pub(crate) len: usize,
 }
 
 impl InterpreterOffsets {
@@ -590,6 +601,9 @@ impl Offsets {
         ensure(below(MAX_STATE_BYTES, &[self.interpreters_head]), "runtime state")?;
         let (from, to) = self.interpreter.window();
         ensure(to < MAX_STATE_BYTES && to - from <= MAX_INTERPRETER_WINDOW, "interpreter state")?;
+
+        let gc_stats = self.interpreter.gc_stats.map_or(0, |place| place.pointer);
+        ensure(below(MAX_STATE_BYTES, &[gc_stats]), "interpreter state")?;
 
         let place = match self.gil.place {
             GilPlace::Runtime(at) | GilPlace::InterpreterPointer(at) => at,

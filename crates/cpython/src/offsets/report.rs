@@ -3,9 +3,9 @@
 use slip_remote::{Memory, RemoteAddr};
 
 use super::{
-    CodeOffsets, CurrentFrame, FrameOffsets, FrameStates, GilOffsets, GilPlace, InstructionsAt,
-    InterpreterOffsets, ManagedDict, NativeId, ObjectOffsets, Offsets, Running, StatusOffsets, ThreadOffsets,
-    WaitingOffsets,
+    CodeOffsets, CurrentFrame, FrameOffsets, FrameStates, GcStatsOffsets, GilOffsets, GilPlace,
+    InstructionsAt, InterpreterOffsets, ManagedDict, NativeId, ObjectOffsets, Offsets, Running,
+    StatusOffsets, ThreadOffsets, WaitingOffsets,
 };
 use crate::bytes::u64_at;
 use crate::lines::LineFormat;
@@ -27,6 +27,8 @@ pub(crate) struct Report {
     pub(crate) threads_main: ThreadsMain,
     pub(crate) gc: usize,
     pub(crate) gc_frame: Option<usize>,
+    /// `generation_stats_size` and `generation_stats`
+    pub(crate) gc_stats: Option<(usize, usize)>,
     pub(crate) imports_modules: usize,
     pub(crate) ceval_gil: usize,
     pub(crate) gil_runtime_state: usize,
@@ -198,6 +200,10 @@ impl Report {
                     ThreadsMain::AfterHead => field(self.threads_head) + 8,
                 }),
                 gc_frame: self.gc_frame.map(|number| field(self.gc) + field(number)),
+                gc_stats: self.gc_stats.map(|(len, pointer)| GcStatsOffsets {
+                    pointer: field(self.gc) + field(pointer),
+                    len: field(len),
+                }),
                 modules: field(self.imports_modules),
                 code_object_generation: self.code_object_generation.map(field),
             },

@@ -21,6 +21,7 @@ pub(super) const OFFSETS: Offsets = Offsets {
         threads_head: 16,
         threads_main: None,
         gc_frame: None,
+        gc_stats: None,
         modules: 888,
         code_object_generation: None,
     },

@@ -21,6 +21,7 @@ pub(super) const OFFSETS: Offsets = Offsets {
         threads_head: 72,
         threads_main: None,
         gc_frame: None,
+        gc_stats: None,
         modules: 944,
         code_object_generation: None,
     },

@@ -17,6 +17,7 @@ pub(super) const REPORT: Report = Report {
     threads_main: ThreadsMain::AfterHead,
     gc: 10,
     gc_frame: None,
+    gc_stats: None,
     imports_modules: 11,
     ceval_gil: 14,
     gil_runtime_state: 15,

@@ -17,6 +17,7 @@ pub(super) const REPORT: Report = Report {
     threads_main: ThreadsMain::Field(10),
     gc: 11,
     gc_frame: Some(96),
+    gc_stats: Some((97, 98)),
     imports_modules: 12,
     ceval_gil: 15,
     gil_runtime_state: 16,

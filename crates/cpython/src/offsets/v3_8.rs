@@ -25,6 +25,7 @@ pub(super) const OFFSETS: Offsets = Offsets {
         gc_frame: None,
         modules: 56,
         code_object_generation: None,
+        gc_stats: None,
     },
     gil: GilOffsets { place: GilPlace::Runtime(1152), last_holder: 8, locked: 16 },
     thread: ThreadOffsets {

@@ -26,6 +26,7 @@ pub(super) const OFFSETS: Offsets = Offsets {
         gc_frame: None,
         modules: 856,
         code_object_generation: None,
+        gc_stats: None,
     },
     gil: GilOffsets { place: GilPlace::Runtime(352), last_holder: 8, locked: 16 },
     thread: ThreadOffsets {
