@@ -1,8 +1,9 @@
 """Looks at threads and tasks that come and go all the time: each look is whole or raises, and hardly a frame lacks its name.
 
-One may: a code object that dies between the copy of its frame and the look at its name.
+One may: a code object that dies between the copy of its frame and the look at its name. None has a name that is none.
 """
 
+import re
 import subprocess
 import sys
 import time
@@ -59,6 +60,8 @@ try:
                 text = repr(look())
             except RuntimeError:
                 continue
+            names = set(re.findall(r"funcname='([^']*)'", text))
+            assert all(re.fullmatch(r"[\w.<>]+", name) for name in names), names
             nameless += "<unreadable>" in text
             whole[look] += 1
     assert all(whole.values()), whole
