@@ -52,6 +52,8 @@ struct State {
     interpreters: Vec<SeenInterpreter>,
     threads: Vec<SeenThread>,
     is_whole: bool,
+    /// The process runs another program by now: what is known is of the one before.
+    is_over: bool,
     pause: Option<Pause>,
     asyncio: Option<AsyncioOffsets>,
     /// All tasks, and the running ones.
@@ -175,6 +177,7 @@ impl RemoteUnwinder {
                 interpreters: Vec::new(),
                 threads: Vec::new(),
                 is_whole: false,
+                is_over: false,
                 pause: None,
                 asyncio: None,
                 tasks: <[SeenTasks; 2]>::default(),
@@ -301,18 +304,43 @@ impl State {
     }
 
     /// Begins to read: what was read before holds no longer than what is read now.
-    fn begin(&mut self) {
+    fn begin(&mut self) -> PyResult<()> {
         self.is_whole = false;
         self.tasks.iter_mut().for_each(|tasks| tasks.is_whole = false);
+        if self.is_over {
+            return Err(self.over());
+        }
         self.stillness.begin();
         self.make_room();
+        Ok(())
+    }
+
+    /// Takes what was said of code objects that were met first, if the process has not begun another program meanwhile: that may have
+    /// everything at the same addresses but what the code objects refer to, so that reading it does not fail.
+    fn learn(&mut self, py: Python<'_>) -> PyResult<()> {
+        let is_new = !self.look.texts.is_empty();
+        self.frames.learn(py, &self.interner, &mut self.look.texts);
+        if is_new && !self.process.runs_same_program() {
+            self.is_over = true;
+            return Err(self.over());
+        }
+        Ok(())
+    }
+
+    fn over(&self) -> PyErr {
+        let pid = self.process.pid();
+        if self.process.is_running() {
+            PyRuntimeError::new_err(format!("process {pid} runs another program by now"))
+        } else {
+            read_error(&ReadError::Gone { pid })
+        }
     }
 
     /// Asyncio's tasks.
     fn tasks<'py>(&mut self, py: Python<'py>, which: Tasks) -> PyResult<Bound<'py, PyList>> {
         let at = which as usize;
         if !self.tasks[at].is_whole || !self.stillness.has_stood_still() {
-            self.begin();
+            self.begin()?;
             self.read_tasks(py, which)?;
             self.tasks[at].is_whole = true;
         }
@@ -334,8 +362,9 @@ impl State {
         };
         remembered.finish();
         self.reads = memory.reads();
-        self.frames.learn(py, &self.interner, &mut self.look.texts);
+        self.learn(py)?;
         if is_new.map_err(task_error)? {
+            let seen = &mut self.tasks[which as usize];
             let lists = seen.all.lists.iter();
             seen.lists =
                 lists.map(|list| SeenTaskList::new(py, &mut self.frames, list)).collect::<PyResult<_>>()?;
@@ -360,11 +389,11 @@ impl State {
 
     /// Reads the target.
     fn look(&mut self, py: Python<'_>) -> PyResult<()> {
-        self.begin();
+        self.begin()?;
         let memory = Counted::new(&self.process, self.reads);
         let result = self.python.look(&memory, &mut self.interner, &self.request, &mut self.look);
         self.reads = memory.reads();
-        self.frames.learn(py, &self.interner, &mut self.look.texts);
+        self.learn(py)?;
         result.map_err(|error| read_error(&error))?;
         self.note(py)?;
         self.is_whole = true;
