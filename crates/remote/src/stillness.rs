@@ -177,8 +177,12 @@ impl Stillness {
 mod tests {
     use std::io::{Read, Write};
     use std::process::{Command, Stdio};
+    use std::time::Duration;
 
     use super::*;
+
+    /// A thread that has ended goes away sooner, also on a busy machine.
+    const PATIENCE: Duration = Duration::from_secs(30);
 
     fn may_watch() -> bool {
         let may = crate::notes_switches();
@@ -264,6 +268,13 @@ for line in sys.stdin:
             settle(&mut stillness);
             assert_eq!(stillness.threads.len(), 2);
             assert_eq!(ask(b"end\n"), b'1');
+            // Who has joined a thread goes on a moment before the kernel has taken it away.
+            let tasks = || std::fs::read_dir(format!("/proc/{}/task", child.id())).unwrap().count();
+            let begin = Instant::now();
+            while tasks() > 1 {
+                assert!(begin.elapsed() < PATIENCE, "the thread does not end");
+                std::thread::yield_now();
+            }
         }
         child.kill().unwrap();
         child.wait().unwrap();
