@@ -265,15 +265,31 @@ def read_by_peer(target, samples, rate, command, output, pattern, frame):
     return seen
 
 
-def read_by_tachyon(target, samples, rate):
+def read_by_tachyon(target, samples, rate, mode, variables=()):
     seconds = max(1, round(samples / rate))
     inside = f"/slip/{target.folder.name}.txt"
     # It finds the interpreter only by the paths that the target has for it; and there are no locales.
-    enter = ["env", "LC_ALL=C", "PYTHONUTF8=1", "nsenter", "--target", str(target.pid), "--mount", "--root", "--wd"]
-    profiler = ["/usr/bin/python3.15", "-m", "profiling.sampling", "attach", "--collapsed", "--no-gc", "-r", str(rate), "-d", str(seconds)]
-    command = [*enter, *profiler, "-o", inside, str(target.pid)]
+    enter = ["env", "LC_ALL=C", "PYTHONUTF8=1", *variables, "nsenter", "--target", str(target.pid), "--mount", "--root", "--wd"]
+    profiler = ["/usr/bin/python3.15", "-m", "profiling.sampling", "attach", "--collapsed", "--no-gc", "--mode", mode]
+    command = [*enter, *profiler, "-r", str(rate), "-d", str(seconds), "-o", inside, str(target.pid)]
     frame = r"tid:\d+|[^:]*:(?P<name>.*):(?P<line>\d+)"
     return read_by_peer(target, seconds * rate, rate, command, target.root + inside, r"Captured ([\d,]+) sample", frame)
+
+
+def read_by_wheel(target, samples, rate, mode):
+    """The same program with our class in the place of its own."""
+    module = target.folder / "module"
+    if not module.exists():
+        shutil.copytree("python/slipstream", module / "slipstream", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy("target/wheel/lib_native.so", module / "slipstream/_native.abi3.so")
+        shutil.copytree("python/tests/shim", module / "shim", ignore=shutil.ignore_patterns("__pycache__"))
+    inside, log = f"/slip/{target.folder.name}/module", module / "made"
+    log.write_text("")
+    variables = [f"PYTHONPATH={inside}/shim:{inside}", f"SLIPSTREAM_SHIM_LOG={inside}/made"]
+    seen = read_by_tachyon(target, samples, rate, mode, variables)
+    if {line.split()[1] for line in log.read_text().splitlines()} != {"slipstream"}:
+        sys.exit("error: the profiler did not use our class")
+    return seen
 
 
 def read_by_py_spy(target, samples, rate):
@@ -300,7 +316,7 @@ def readers_of(name, options):
         return ["kernel"]
     readers = ["kernel", "outside", "frames", "paused"]
     if name.startswith("python3.15"):
-        readers.append("tachyon")
+        readers += ["tachyon", "wheel"]
     if name.endswith("-plain"):
         readers.append("py-spy")
     return [reader for reader in readers if not options.reader or reader in options.reader]
@@ -316,8 +332,9 @@ def measure(target, readers, options):
             reader = readers[(at + number) % len(readers)]
             if target.is_python:
                 target.spent()
-            if reader == "tachyon":
-                part = read_by_tachyon(target, samples, options.rate)
+            if reader in ("tachyon", "wheel"):
+                read = read_by_tachyon if reader == "tachyon" else read_by_wheel
+                part = read(target, samples, options.rate, options.mode)
             elif reader == "py-spy":
                 part = read_by_py_spy(target, samples, options.rate)
             else:
@@ -361,7 +378,7 @@ class Bars:
         self.failed = []
         self.impossible = self.lost = self.taken = self.kernel_targets = 0
         self.nearest, self.least, self.farthest = 0, 0, 0.0
-        self.python, self.php = [], []
+        self.python, self.php, self.wheel = [], [], []
 
     def check(self, target, seen, options):
         rules, reference, outside = target.rules, seen.get("paused"), seen.get("outside")
@@ -381,8 +398,15 @@ class Bars:
             is_nearest = far <= min(distance(other, reference) for other in others)
             self.nearest += is_nearest
             self.hold(is_nearest, f"{target.name} distance")
+        if (wheel := seen.get("wheel")) and (stock := seen.get("tachyon")) and reference:
+            figures = [
+                [percent(found.impossible(rules), found.tried), percent(found.failed, found.tried), distance(found, reference)]
+                for found in (wheel, stock)
+            ]
+            self.wheel.append(f"{target.name} {' + '.join(f'{ours:.2f} ({theirs:.2f})' for ours, theirs in zip(*figures))} %")
+            self.hold(all(ours <= theirs for ours, theirs in zip(*figures)), f"{target.name} wheel")
         peers = {peer: seen[peer] for peer in PEERS if peer in seen and seen[peer].tried}
-        if outside and target.is_python and peers:
+        if outside and target.is_python and peers and target.name.endswith("-plain"):
             # Both together: to show everything, true or not, is no better than to say that it is not known.
             untrue = lambda found: percent(found.impossible(rules) + found.failed, found.tried)
             best = min(peers, key=lambda peer: untrue(peers[peer]))
@@ -410,6 +434,8 @@ class Bars:
             parts.append(f"nearest to the reference in {self.nearest} of {self.least}, at most {self.farthest:.2f} % off")
         if self.python:
             parts.append(f"outside, impossible and failed: {', '.join(self.python)} (bar half of the best)")
+        if self.wheel:
+            parts.append(f"RemoteUnwinder, impossible, failed and distance (CPython's own): {', '.join(self.wheel)} (bar no more)")
         if self.php:
             impossible, dropped = map(max, zip(*self.php))
             parts.append(f"outside, PHP: at most {impossible:.3f} % impossible (bar {IMPOSSIBLE_BAR:.0f}), {dropped:.1f} % dropped (bar {DROPPED_BAR:.0f})")
@@ -425,6 +451,7 @@ def main():
     parser.add_argument("--rate", type=int, default=9_973)
     parser.add_argument("--target", action="append")
     parser.add_argument("--reader", action="append")
+    parser.add_argument("--mode", default="wall", choices=["wall", "cpu", "gil"])
     parser.add_argument("--stacks", action="store_true")
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
