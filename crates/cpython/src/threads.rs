@@ -364,6 +364,10 @@ impl Anchor for ThreadAnchor {
         self.frame.is_over(frame)
     }
 
+    fn runs(&self, frame: &[u8]) -> Option<bool> {
+        self.frame.runs(frame)
+    }
+
     fn is_outermost(
         &self,
         read: &dyn Fn(RemoteAddr, &mut [u8]) -> bool,
@@ -371,7 +375,12 @@ impl Anchor for ThreadAnchor {
         addr: RemoteAddr,
         frame: (&[u8], &[u8]),
     ) -> bool {
-        self.base_addr.is_none_or(|base| base == addr) && self.frame.is_outermost(read, head, addr, frame)
+        // Without such a frame what stands for the interpreter begins a stack, but is none by itself.
+        let may_begin = match self.base_addr {
+            Some(base) => base == addr,
+            None => addr != head.current || !self.frame.is_shim(frame.1),
+        };
+        may_begin && self.frame.is_outermost(read, head, addr, frame)
     }
 
     fn is_shim(&self, frame: &[u8]) -> bool {

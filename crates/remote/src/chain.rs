@@ -194,6 +194,13 @@ pub trait Anchor {
         None
     }
 
+    /// Whether the code of a frame is being run, or has called C; `None` if frames do not say that. The innermost one of a chain that has
+    /// not ended runs.
+    fn runs(&self, frame: &[u8]) -> Option<bool> {
+        let _ = frame;
+        None
+    }
+
     /// Whether `caller` waits for `callee`, by what stands in the frames. Without a callee: whether it waits for one in any case. Asked only where frames have moved; `read` is
     /// for memory that does not change, such as instructions, and false if it fails.
     fn calling(&self, read: &dyn Fn(RemoteAddr, &mut [u8]) -> bool, caller: &[u8], callee: &[u8]) -> Calling {
@@ -413,7 +420,7 @@ impl ChainReader {
             if is_elsewhere && !self.learn(memory, anchor)? {
                 return Ok(Outcome::Torn);
             }
-            if climbed == Some(Climbed::Moved) {
+            if climbed == Some(Climbed::Moved) || !is_elsewhere {
                 self.twice = MAX_AGE;
             }
             copies = if climbed == Some(Climbed::Moved) { twice } else { Copies::All };

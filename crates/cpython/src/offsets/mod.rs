@@ -395,6 +395,17 @@ impl FrameOffsets {
         }
     }
 
+    /// Whether the evaluation loop runs a frame, from 3.11 to 3.13: it puts the top of the value stack back where it enters another
+    /// frame, and where it returns. What stands for the interpreter does not say.
+    pub(crate) fn runs(&self, frame: &[u8]) -> Option<bool> {
+        match self.running {
+            Running::StacktopWithEntry | Running::Stacktop if !self.is_shim(frame) => {
+                Some(self.has_lent_stacktop(frame))
+            }
+            _ => None,
+        }
+    }
+
     /// Whether the evaluation loop keeps the top of the value stack, up to 3.13.
     fn has_lent_stacktop(&self, frame: &[u8]) -> bool {
         let at = self.instr_ptr + 8;

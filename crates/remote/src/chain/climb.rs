@@ -22,6 +22,9 @@ const MAX_STARTS: usize = 16;
 /// A callee is searched for in so many bytes behind the frame before it: locals and values of that lie between.
 const MAX_SEARCH_BYTES: u64 = 1_024;
 
+/// So often C may be between two frames that returned before the anchor was read.
+const MAX_BY_C: usize = 4;
+
 /// What came of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Climbed {
@@ -94,6 +97,8 @@ enum Followed {
 struct Callees {
     /// It waits for this one.
     called: Option<RemoteAddr>,
+    /// C may have called these, if they are not over.
+    by_c: Vec<RemoteAddr>,
     /// These stand for the interpreter, which may have called others.
     shims: Vec<RemoteAddr>,
     /// It cannot be told, or several are called.
@@ -118,18 +123,17 @@ impl<M: Memory + ?Sized> Climb<'_, M> {
         while let Some(link) = addrs.get(waiting..waiting + 2) {
             match self.calling(link[0], link[1]) {
                 Calling::Yes => waiting += 1,
-                Calling::Unknown if self.may_lead(link[1], waiting == 0) => waiting += 1,
+                Calling::Unknown if waiting == 0 || self.may_lead(link[0], link[1]) => waiting += 1,
                 Calling::No if self.has_moved(link[0], link[1]) => return Climbed::Moved,
                 Calling::No => addrs.truncate(waiting + 1),
                 Calling::Apart | Calling::Unknown => return Climbed::Unclear,
             }
         }
-        // What stands for the interpreter without a callee may be left over beside one that has.
-        while addrs.len() > 1 && addrs.last().is_some_and(|addr| self.is_shim(*addr)) {
-            addrs.pop();
-        }
+        self.drop_shims(addrs);
         // Where nothing was copied there may be a callee.
-        if self.add_callees(addrs).is_none() || self.first(self.head.current).is_none() {
+        let is_told = self.add_callees(addrs, MAX_BY_C).is_some() && self.cut_what_is_over(addrs);
+        let is_begun = self.look.standing.is_some() || !addrs.iter().all(|addr| self.is_shim(*addr));
+        if !is_told || !is_begun || self.first(self.head.current).is_none() {
             return Climbed::Unclear;
         }
         if !self.belong_together(addrs) {
@@ -145,9 +149,13 @@ impl<M: Memory + ?Sized> Climb<'_, M> {
         if copied.is_some_and(|frame| self.anchor.is_shim(frame)) {
             return copied;
         }
-        let shims = self.known.shims.iter().filter(|(_, frame)| !self.layout.previous(frame).is_null());
-        let remembered = shims.filter(|(shim, _)| *shim == addr).map(|(_, frame)| &frame[..]).next();
-        remembered.or(copied)
+        self.remembered().find(|(shim, _)| *shim == addr).map(|(_, frame)| frame).or(copied)
+    }
+
+    /// Frames that stand for the interpreter and have callers.
+    fn remembered(&self) -> impl Iterator<Item = (RemoteAddr, &[u8])> {
+        let shims = self.known.shims.iter().map(|(shim, frame)| (*shim, &frame[..]));
+        shims.filter(|(_, frame)| !self.layout.previous(frame).is_null())
     }
 
     fn copied(&self, addr: RemoteAddr) -> Option<&[u8]> {
@@ -192,8 +200,8 @@ impl<M: Memory + ?Sized> Climb<'_, M> {
 
     /// What it means that a caller of a frame was not copied.
     fn missing_from(&self, start: RemoteAddr) -> Followed {
-        let is_over = self.first(start).and_then(|frame| self.anchor.is_over(frame));
-        if is_over == Some(false) { Followed::Missing } else { Followed::Nowhere }
+        let is_on_chain = self.lives(start) || self.runs(start) == Some(true);
+        if is_on_chain { Followed::Missing } else { Followed::Nowhere }
     }
 
     /// How many of the outermost links need not be asked for: both of their frames are as they were. `addrs` begins with the
@@ -221,16 +229,38 @@ impl<M: Memory + ?Sized> Climb<'_, M> {
         self.anchor.calling(&reads(self.memory), calling, called)
     }
 
-    /// Whether a frame counts of which the caller does not say that it waits for it: what stands for the interpreter, if those that it
-    /// calls say whether they live, and what the outermost frame of a thread calls.
-    fn may_lead(&self, callee: RemoteAddr, is_first: bool) -> bool {
-        let frame = self.first(callee);
-        is_first
-            || frame.is_some_and(|frame| self.anchor.is_shim(frame) && self.anchor.is_over(frame).is_some())
+    /// Whether a frame was called by C, of which its caller does not know: then it counts if the innermost one after it lives. Not if it
+    /// lies elsewhere and its caller says nothing: generators come and go.
+    fn may_lead(&self, caller: RemoteAddr, callee: RemoteAddr) -> bool {
+        let is_near = || self.look.piece(caller) == self.look.piece(callee);
+        self.is_shim(callee) || self.runs(callee).is_some() && (self.is_shim(caller) || is_near())
     }
 
-    /// Adds the frames that were called by the last one, one by the other.
-    fn add_callees(&self, addrs: &mut Vec<RemoteAddr>) -> Option<()> {
+    fn runs(&self, addr: RemoteAddr) -> Option<bool> {
+        self.first(addr).and_then(|frame| self.anchor.runs(frame))
+    }
+
+    /// Takes off what was called by C and is over: its innermost frame waits, and for none. False if it cannot be told what is.
+    fn cut_what_is_over(&self, addrs: &mut Vec<RemoteAddr>) -> bool {
+        while addrs.last().is_some_and(|addr| self.runs(*addr) == Some(false)) {
+            let by_c = |at: &usize| self.calling(addrs[*at - 1], addrs[*at]) == Calling::Unknown;
+            // The first one is what the thread itself has called.
+            let Some(called) = (2..addrs.len()).rev().find(by_c) else { return false };
+            addrs.truncate(called);
+            self.drop_shims(addrs);
+        }
+        true
+    }
+
+    /// What stands for the interpreter without a callee may be left over beside one that has.
+    fn drop_shims(&self, addrs: &mut Vec<RemoteAddr>) {
+        while addrs.len() > 1 && addrs.last().is_some_and(|addr| self.is_shim(*addr)) {
+            addrs.pop();
+        }
+    }
+
+    /// Adds the frames that were called by the last one, one by the other. `depth` bounds how often C is between two of them.
+    fn add_callees(&self, addrs: &mut Vec<RemoteAddr>, depth: usize) -> Option<()> {
         while addrs.len() < MAX_FRAMES {
             let caller = *addrs.last()?;
             let callees = self.callees(caller, addrs);
@@ -241,28 +271,39 @@ impl<M: Memory + ?Sized> Climb<'_, M> {
                 addrs.push(called);
                 continue;
             }
-            let through = |shim: &RemoteAddr| {
+            let by_c = callees.by_c.iter().map(|called| vec![*called]);
+            let through = callees.shims.iter().flat_map(|shim| {
                 let callees = self.callees(*shim, addrs);
-                callees.called.filter(|_| !callees.is_unclear).map(|called| [*shim, called])
-            };
-            match callees.shims.iter().find_map(through) {
-                Some(both) => addrs.extend(both),
-                // A frame that waits in any case has a callee, which was not found.
-                None => {
-                    let last = self.first(caller)?;
-                    let waits = self.anchor.calling(&reads(self.memory), last, &[]) == Calling::Yes;
-                    return (!waits).then_some(());
-                }
+                let called = callees.called.filter(|_| !callees.is_unclear).into_iter().chain(callees.by_c);
+                called.map(|called| vec![*shim, called])
+            });
+            let longer = by_c.chain(through).find_map(|more| self.with_callees(addrs, &more, depth));
+            match longer {
+                Some(longer) => *addrs = longer,
+                None => return Some(()),
             }
         }
         None
+    }
+
+    /// The chain with frames that C may have called, and those that these have called; `None` if they are over.
+    fn with_callees(
+        &self,
+        addrs: &[RemoteAddr],
+        more: &[RemoteAddr],
+        depth: usize,
+    ) -> Option<Vec<RemoteAddr>> {
+        let depth = depth.checked_sub(1)?;
+        let mut longer = [addrs, more].concat();
+        self.add_callees(&mut longer, depth)?;
+        longer.last().is_some_and(|addr| self.runs(*addr) != Some(false)).then_some(longer)
     }
 
     /// Searches for frames that have `caller` for their caller, behind those of the chain, which begins with the outermost.
     fn callees(&self, caller: RemoteAddr, addrs: &[RemoteAddr]) -> Callees {
         let (len, previous) = (self.layout.len, self.layout.previous);
         let mut found = Callees::default();
-        let shims = self.known.shims.iter().map(|(shim, _)| *shim).filter(|shim| {
+        let shims = self.remembered().map(|(shim, _)| shim).filter(|shim| {
             self.first(*shim).is_some_and(|frame| self.layout.previous(frame) == caller)
                 && self.calling(caller, *shim) != Calling::No
         });
@@ -283,12 +324,12 @@ impl<M: Memory + ?Sized> Climb<'_, M> {
                 }
                 match self.calling(caller, addr) {
                     Calling::No => {}
-                    Calling::Unknown if !self.may_lead(addr, false) => found.is_unclear = true,
                     _ if self.anchor.is_shim(frame) => {
                         if !found.shims.contains(&addr) {
                             found.shims.push(addr);
                         }
                     }
+                    Calling::Unknown if self.may_lead(caller, addr) => found.by_c.push(addr),
                     Calling::Apart | Calling::Unknown => found.is_unclear = true,
                     Calling::Yes => found.is_unclear |= found.called.replace(addr).is_some(),
                 }
