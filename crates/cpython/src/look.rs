@@ -159,7 +159,7 @@ impl Interpreter {
         }
         self.count_sample();
         let predicted = self.predicted_thread(request.which);
-        let mut first = predicted.and_then(|at| self.read_with_thread(memory, at));
+        let mut first = predicted.and_then(|at| self.read_with_thread(memory, at, false));
         if first.is_none() {
             self.refresh(memory)?;
         }
@@ -259,7 +259,7 @@ impl Interpreter {
         let Some(at) = at else { return Ok(()) };
         let outcome = match first.filter(|(read, _)| *read == at) {
             Some((_, outcome)) => outcome,
-            None => state.threads[at].read(memory, &self.offsets, &mut self.chain, self.now_ns),
+            None => state.threads[at].read(memory, &self.offsets, &mut self.chain, self.now_ns, false),
         };
         match outcome {
             Ok(outcome) if state.threads[at].links.interp == state.addr => emit(self, state, at, outcome),

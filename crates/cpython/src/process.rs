@@ -16,6 +16,7 @@ use crate::look::Point;
 use crate::names::{NameBook, Place};
 use crate::native;
 use crate::offsets::{GilPlace, Offsets};
+use crate::tasks::Types;
 use crate::threads::{self, LastStack, Thread};
 use crate::{AttachError, Version};
 
@@ -38,6 +39,9 @@ pub struct Interpreter {
     runtime: RemoteAddr,
     pub(crate) states: Vec<State>,
     pub(crate) codes: CodeCache,
+    pub(crate) types: Types,
+    /// The thread that ran a task of asyncio in the last look at those.
+    pub(crate) ran_task: Option<RemoteAddr>,
     resolver: Resolver<FrameId>,
     /// The same for those who look at single frames.
     pub(crate) points: Resolver<Point>,
@@ -129,6 +133,8 @@ impl Interpreter {
             runtime,
             states: Vec::new(),
             codes: CodeCache::default(),
+            types: Types::default(),
+            ran_task: None,
             resolver: Resolver::default(),
             points: Resolver::default(),
             none: target.symbol("_Py_NoneStruct").unwrap_or_default(),
@@ -175,7 +181,7 @@ impl Interpreter {
     ) -> Result<(), ReadError> {
         out.clear();
         self.count_sample();
-        let mut first = self.read_with_thread(memory, 0);
+        let mut first = self.read_with_thread(memory, 0, false);
         if first.is_none() {
             self.refresh(memory)?;
         }
@@ -265,14 +271,15 @@ impl Interpreter {
 
     /// Reads the known interpreters in one system call; false if the list is not the known one.
     fn read_states<M: Memory + ?Sized>(&mut self, memory: &M) -> Result<bool, ReadError> {
-        self.list_ranges(memory, true);
+        let with_head = self.now_ns >= self.alone_until_ns || !self.is_main_alone();
+        self.list_ranges(memory, with_head);
         self.bytes.resize(self.ranges.iter().map(|range| range.len).sum(), 0);
         let done = memory.read_ranges(&self.ranges, &mut self.bytes)?;
         if done == 0 {
             let range = self.ranges[0];
             return Err(ReadError::Unmapped { addr: range.addr, len: range.len });
         }
-        Ok(done == self.ranges.len() && self.note_states(true))
+        Ok(done == self.ranges.len() && self.note_states(with_head))
     }
 
     /// Reads the known interpreters and the chain of thread number `at` of the first one in one system call, in this order: what
@@ -282,6 +289,7 @@ impl Interpreter {
         &mut self,
         memory: &M,
         at: usize,
+        briefly: bool,
     ) -> Option<Result<Outcome, ReadError>> {
         self.states.first()?.threads.get(at)?;
         let with_head = self.now_ns >= self.alone_until_ns || !self.is_main_alone();
@@ -289,7 +297,7 @@ impl Interpreter {
         let ranges = std::mem::take(&mut self.ranges);
         let leading = Leading::new(memory, ranges, std::mem::take(&mut self.bytes));
         let thread = self.states.first_mut()?.threads.get_mut(at)?;
-        let outcome = thread.read(&leading, &self.offsets, &mut self.chain, self.now_ns);
+        let outcome = thread.read(&leading, &self.offsets, &mut self.chain, self.now_ns, briefly);
         let (ranges, bytes) = leading.into_parts();
         self.ranges = ranges;
         self.bytes = bytes?;
@@ -435,7 +443,7 @@ impl Interpreter {
             }
             let outcome = first
                 .take()
-                .unwrap_or_else(|| thread.read(memory, &self.offsets, &mut self.chain, self.now_ns));
+                .unwrap_or_else(|| thread.read(memory, &self.offsets, &mut self.chain, self.now_ns, false));
             let outcome = match outcome {
                 Ok(outcome) => Some(outcome),
                 Err(ReadError::Unmapped { .. }) => None,

@@ -189,7 +189,15 @@ struct Reader<'a, M: ?Sized> {
     interner: &'a mut Interner,
     asyncio: &'a AsyncioOffsets,
     waiting: WaitingOffsets,
+}
+
+/// What is known of types. Those of the interpreter itself live as long as it, and what comes into the place of a class of the program is
+/// another such class.
+#[derive(Debug, Default)]
+pub(crate) struct Types {
     kinds: HashMap<RemoteAddr, Kind>,
+    /// `tp_flags` of those of the interpreter.
+    flags: HashMap<RemoteAddr, u64>,
 }
 
 impl Interpreter {
@@ -240,7 +248,7 @@ impl Interpreter {
             return Ok(false);
         }
         found.key = None;
-        found.lists = self.read_tasks(memory, interner, asyncio, texts, |reader, state| {
+        found.lists = self.read_tasks(memory, interner, asyncio, texts, None, |reader, state| {
             let mut lists = Vec::new();
             for thread in &state.threads {
                 let tasks = reader.list(thread.addr.offset(asyncio.thread_tasks))?;
@@ -266,12 +274,28 @@ impl Interpreter {
         asyncio: &AsyncioOffsets,
         texts: &mut Vec<CodeText>,
     ) -> Result<Vec<TaskList>, TaskError> {
-        self.begin(memory)?;
-        self.read_tasks(memory, interner, asyncio, texts, |reader, state| {
+        // The thread that ran one last is copied with all else.
+        self.count_sample();
+        let ran = self.ran_task.take();
+        let at = self
+            .states
+            .first()
+            .and_then(|state| state.threads.iter().position(|thread| Some(thread.addr) == ran));
+        let mut copied = match at.and_then(|at| self.read_with_thread(memory, at, true)) {
+            Some(outcome) => ran.filter(|_| outcome.is_ok()),
+            None => {
+                self.refresh(memory)?;
+                None
+            }
+        };
+        self.begin_epoch();
+        self.read_tasks(memory, interner, asyncio, texts, copied, |reader, state| {
             let mut lists = Vec::new();
             for at in 0..state.threads.len() {
-                let tasks = reader.running(state, at)?;
+                let is_copied = copied.take_if(|addr| *addr == state.threads[at].addr).is_some();
+                let tasks = reader.running(state, at, is_copied)?;
                 if !tasks.is_empty() {
+                    reader.python.ran_task.get_or_insert(state.threads[at].addr);
                     lists.push(TaskList { native_tid: state.threads[at].links.native_thread_id, tasks });
                 }
             }
@@ -285,19 +309,22 @@ impl Interpreter {
         interner: &mut Interner,
         asyncio: &AsyncioOffsets,
         texts: &mut Vec<CodeText>,
+        copied: Option<RemoteAddr>,
         mut read: impl FnMut(&mut Reader<'_, M>, &mut State) -> Result<Vec<TaskList>, TaskError>,
     ) -> Result<Vec<TaskList>, TaskError> {
         let waiting = self.offsets.waiting.ok_or(TaskError::TooOld)?;
         texts.append(&mut self.codes.take_texts());
         let mut states = std::mem::take(&mut self.states);
-        let mut reader = Reader { python: self, memory, interner, asyncio, waiting, kinds: HashMap::new() };
+        let mut reader = Reader { python: self, memory, interner, asyncio, waiting };
         let mut lists = Vec::new();
         let mut result = Ok(());
         for state in &mut states {
             let head = state.fields.threads_head;
-            result = reader
-                .python
-                .walk_threads(memory, state, head)
+            // The only thread, of which the state has just been copied.
+            let is_known = matches!(&state.threads[..], [thread] if Some(thread.addr) == copied
+                && thread.addr == head && thread.links.next.is_null());
+            let walked = if is_known { Ok(()) } else { reader.python.walk_threads(memory, state, head) };
+            result = walked
                 .map_err(TaskError::from)
                 .and_then(|()| read(&mut reader, state))
                 .map(|mut found| lists.append(&mut found));
@@ -333,8 +360,9 @@ impl<M: Memory + ?Sized> Reader<'_, M> {
         Ok(tasks)
     }
 
-    /// The running task of thread number `at`, and those that wait for it.
-    fn running(&mut self, state: &mut State, at: usize) -> Result<Vec<Task>, TaskError> {
+    /// The running task of thread number `at`, and those that wait for it. If the thread's chain is copied already, it is used where
+    /// it is that of this task.
+    fn running(&mut self, state: &mut State, at: usize, is_copied: bool) -> Result<Vec<Task>, TaskError> {
         let thread = &mut state.threads[at];
         let word = |offset: u64| read_addr(self.memory, thread.addr.offset(offset));
         if word(self.asyncio.running_loop)?.is_null() {
@@ -351,7 +379,10 @@ impl<M: Memory + ?Sized> Reader<'_, M> {
         };
         let own_frame = coroutine.offset(self.waiting.iframe as u64);
         let now_ns = self.python.now_ns;
-        thread.read(self.memory, &self.python.offsets, &mut self.python.chain, now_ns)?;
+        if !is_copied || !self.python.chain.addrs.contains(&own_frame) {
+            thread.expect(own_frame);
+            thread.read(self.memory, &self.python.offsets, &mut self.python.chain, now_ns, false)?;
+        }
         let chain = &self.python.chain;
         let Some(end) = chain.addrs.iter().position(|addr| *addr == own_frame) else {
             return Err(TaskError::Torn("The running task changed while it was read"));
@@ -365,7 +396,7 @@ impl<M: Memory + ?Sized> Reader<'_, M> {
         for frame in frames {
             stack.extend(self.point(&frame)?);
         }
-        let mut tasks = vec![Task { runs: true, stack, ..self.task(running, &bytes)? }];
+        let mut tasks = vec![Task { runs: true, ..self.task_with(running, &bytes, stack)? }];
         self.add_waiters(&bytes, &mut tasks)?;
         Ok(tasks)
     }
@@ -397,22 +428,26 @@ impl<M: Memory + ?Sized> Reader<'_, M> {
     }
 
     fn task(&mut self, addr: RemoteAddr, bytes: &[u8]) -> Result<Task, TaskError> {
+        let (stack, runs) = self.stack(bytes)?;
+        Ok(Task { runs, ..self.task_with(addr, bytes, stack)? })
+    }
+
+    fn task_with(&mut self, addr: RemoteAddr, bytes: &[u8], stack: Vec<Point>) -> Result<Task, TaskError> {
         let is_task = bytes.get(self.asyncio.is_task).is_some_and(|byte| *byte != 0);
         let name = if is_task { self.name(untagged(bytes, self.asyncio.name))? } else { String::new() };
-        let (stack, runs) = self.stack(bytes)?;
         let mut awaited_by = Vec::new();
         for waiter in self.waiters(bytes)? {
             let bytes = self.task_bytes(waiter)?;
             awaited_by.push((waiter, self.stack(&bytes)?.0));
         }
-        Ok(Task { addr, name, runs, stack, awaited_by })
+        Ok(Task { addr, name, runs: false, stack, awaited_by })
     }
 
     /// The name of a task: a number until somebody asks for it.
     fn name(&mut self, addr: RemoteAddr) -> Result<String, TaskError> {
-        let object = &self.python.offsets.object;
+        let object = self.python.offsets.object;
         let of_type = read_addr(self.memory, addr.offset(object.ob_type as u64))?;
-        let flags = read_addr(self.memory, of_type.offset(object.tp_flags as u64))?.0;
+        let flags = self.type_flags(of_type)?;
         if flags & LONG_SUBCLASS != 0 {
             let mut head = vec![0; self.waiting.long_digits + 12];
             self.memory.read(addr, &mut head)?;
@@ -426,7 +461,7 @@ impl<M: Memory + ?Sized> Reader<'_, M> {
             return Err(TaskError::Torn("The name of a task is no text"));
         }
         let text =
-            read_text(self.memory, object, addr)?.ok_or(TaskError::Torn("The name of a task is no text"))?;
+            read_text(self.memory, &object, addr)?.ok_or(TaskError::Torn("The name of a task is no text"))?;
         Ok(text.chars().take(MAX_NAME_CHARS).collect())
     }
 
@@ -519,25 +554,39 @@ impl<M: Memory + ?Sized> Reader<'_, M> {
     }
 
     fn kind(&mut self, of_type: RemoteAddr) -> Result<Kind, TaskError> {
-        if let Some(kind) = self.kinds.get(&of_type) {
+        if let Some(kind) = self.python.types.kinds.get(&of_type) {
             return Ok(*kind);
         }
-        let object = &self.python.offsets.object;
-        let flags = read_addr(self.memory, of_type.offset(object.tp_flags as u64))?.0;
-        let name = read_addr(self.memory, of_type.offset(object.tp_name as u64))?;
         // A class of the program may have the same name.
-        let kind = match read_c_string(self.memory, name, 32)?.as_slice() {
-            _ if flags & HEAP_TYPE != 0 => Kind::Other,
-            b"coroutine" | b"async_generator" => Kind::Coroutine,
-            b"generator" => Kind::Generator,
-            b"async_generator_asend"
-            | b"async_generator_athrow"
-            | b"anext_awaitable"
-            | b"coroutine_wrapper" => Kind::Wrapper,
-            _ => Kind::Other,
+        let kind = if self.type_flags(of_type)? & HEAP_TYPE != 0 {
+            Kind::Other
+        } else {
+            let name = read_addr(self.memory, of_type.offset(self.python.offsets.object.tp_name as u64))?;
+            match read_c_string(self.memory, name, 32)?.as_slice() {
+                b"coroutine" | b"async_generator" => Kind::Coroutine,
+                b"generator" => Kind::Generator,
+                b"async_generator_asend"
+                | b"async_generator_athrow"
+                | b"anext_awaitable"
+                | b"coroutine_wrapper" => Kind::Wrapper,
+                _ => Kind::Other,
+            }
         };
-        self.kinds.insert(of_type, kind);
+        self.python.types.kinds.insert(of_type, kind);
         Ok(kind)
+    }
+
+    /// `tp_flags`
+    fn type_flags(&mut self, of_type: RemoteAddr) -> Result<u64, TaskError> {
+        if let Some(flags) = self.python.types.flags.get(&of_type) {
+            return Ok(*flags);
+        }
+        let at = of_type.offset(self.python.offsets.object.tp_flags as u64);
+        let flags = read_addr(self.memory, at)?.0;
+        if flags & HEAP_TYPE == 0 {
+            self.python.types.flags.insert(of_type, flags);
+        }
+        Ok(flags)
     }
 
     /// Where a frame stands; `None` if it runs no code of the program.

@@ -116,7 +116,12 @@ impl Thread {
         }
     }
 
-    /// Reads the chain of frames, and the links with it.
+    /// Expects the frame of the coroutine that runs at `addr`, and those of no other generators.
+    pub(crate) fn expect(&mut self, addr: RemoteAddr) {
+        self.reader.expect_instead(addr);
+    }
+
+    /// Reads the chain of frames, and the links with it. `briefly`: only where it is expected, and torn if it is elsewhere.
     ///
     /// # Errors
     ///
@@ -127,6 +132,7 @@ impl Thread {
         offsets: &Offsets,
         chain: &mut Chain,
         now_ns: u64,
+        briefly: bool,
     ) -> Result<Outcome, ReadError> {
         chain.anchor.clear();
         self.anchor.instructions.get_mut().begin(now_ns);
@@ -135,6 +141,8 @@ impl Thread {
             let outcome = self.reader.read(&nested, &mut self.anchor, chain)?;
             self.depths.note(&chain.addrs);
             outcome
+        } else if briefly {
+            self.reader.read_briefly(memory, &mut self.anchor, chain)?
         } else {
             self.reader.read(memory, &mut self.anchor, chain)?
         };
@@ -217,7 +225,7 @@ pub(crate) fn walk<M: Memory + ?Sized>(
 
 /// For so long an instruction is taken to be the same: it is specialised a few times in its life, and reading one takes a system
 /// call. Looks that lie further apart read it each time.
-const INSTRUCTIONS_NS: u64 = 200_000;
+const INSTRUCTIONS_NS: u64 = 1_000_000;
 
 /// Bytes of instructions that were read lately.
 #[derive(Debug, Default)]

@@ -328,6 +328,8 @@ pub struct ChainReader {
     shims: Vec<RemoteAddr>,
     /// For so many looks more the chunk is copied twice, if frames say of themselves whether they are on the chain.
     twice: u32,
+    /// What is not found where it is expected is not searched for.
+    is_brief: bool,
     known: Known,
     /// What was predicted from last, if the next prediction from the same would be the same.
     steady: Option<Head>,
@@ -350,6 +352,7 @@ impl ChainReader {
             standing: None,
             shims: Vec::new(),
             twice: 0,
+            is_brief: false,
             known: Known::default(),
             steady: None,
             steady_addrs: Vec::new(),
@@ -386,6 +389,23 @@ impl ChainReader {
         Ok(outcome)
     }
 
+    /// As [`ChainReader::read`], with one look at where the frames are expected: torn if they lie elsewhere.
+    ///
+    /// # Errors
+    ///
+    /// As for [`ChainReader::read`].
+    pub fn read_briefly<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        anchor: &mut dyn Anchor,
+        chain: &mut Chain,
+    ) -> Result<Outcome, ReadError> {
+        self.is_brief = true;
+        let outcome = self.read(memory, anchor, chain);
+        self.is_brief = false;
+        outcome
+    }
+
     fn try_read<M: Memory + ?Sized>(
         &mut self,
         memory: &M,
@@ -408,6 +428,9 @@ impl ChainReader {
                 Some(Climbed::Whole) => return Ok(Outcome::Clean),
                 Some(Climbed::Moved) if copies == Copies::Chunk => return Ok(Outcome::Torn),
                 _ => {}
+            }
+            if self.is_brief {
+                return Ok(Outcome::Torn);
             }
             let walked = head.map(|head| (self.walk(memory, anchor, head), head));
             let is_elsewhere = walked.is_none_or(|(walked, _)| walked.end == End::Missing);
@@ -693,6 +716,28 @@ impl ChainReader {
             && self.lately.len() == self.last.iter().filter(small).count();
         self.steady = is_steady.then_some(head);
         self.steady_addrs.clone_from(&self.addrs);
+    }
+
+    /// Expects a frame that lies alone at `addr`, in the place of others that were lately seen to do so.
+    pub fn expect_instead(&mut self, addr: RemoteAddr) {
+        let (len, shims) = (self.layout.len, &self.shims);
+        let is_kept = |piece: &Range| {
+            piece.find(addr, len).is_some()
+                || piece.len > MAX_LATELY_BYTES
+                || shims.iter().any(|shim| piece.find(*shim, len).is_some())
+        };
+        if self.predicted.iter().any(|piece| piece.find(addr, len).is_some())
+            && self.predicted.iter().all(is_kept)
+        {
+            return;
+        }
+        self.steady = None;
+        self.last.retain(is_kept);
+        self.lately.retain(|(piece, _)| is_kept(piece));
+        if !self.last.iter().any(|piece| piece.find(addr, len).is_some()) {
+            note(&mut self.lately, std::iter::once(Range::new(addr, len)));
+        }
+        self.expect_what_was_lately();
     }
 
     /// Expects the frames where they are now, or, if they are only a part of the chain, there too.

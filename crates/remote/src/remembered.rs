@@ -6,6 +6,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
+use crate::memory::read_and_split;
 use crate::{Memory, Range, ReadError, RemoteAddr};
 
 /// Pages are pinned one by one: pieces of the same page cost what one of them does.
@@ -31,7 +32,8 @@ pub struct Pieces {
 
 /// Memory that is read by way of [`Pieces`]. Lives as long as one look.
 ///
-/// The pieces are copied with the first [`Memory::read`]; [`Memory::read_ranges`] always copies anew, for those who compare copies.
+/// The pieces are copied with what is read first; what [`Memory::read_ranges`] is asked for is always copied anew, for those who compare
+/// copies.
 #[derive(Debug)]
 pub struct Remembered<'a, M: ?Sized> {
     memory: &'a M,
@@ -132,6 +134,26 @@ impl Pieces {
         Ok(is_whole)
     }
 
+    /// Copies `ranges` into `buf`, and all pieces behind them; how many of both were copied. The pieces are fetched if that is all.
+    fn fetch_behind<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        ranges: &[Range],
+        buf: &mut [u8],
+    ) -> Result<usize, ReadError> {
+        let all = [ranges, &self.ranges].concat();
+        self.bytes.resize(self.ranges.iter().map(|range| range.len).sum(), 0);
+        let done = memory.read_ranges_into_two(&all, buf, &mut self.bytes)?;
+        if done == all.len() {
+            let mut at = 0;
+            for range in &self.ranges {
+                self.starts.insert(range.addr.0 / PAGE_BYTES, (at, *range));
+                at += range.len;
+            }
+        }
+        Ok(done)
+    }
+
     /// The part of a page, if it was fetched.
     fn find(&self, addr: u64, len: usize) -> Option<&[u8]> {
         let (start, range) = self.starts.get(&(addr / PAGE_BYTES))?;
@@ -184,7 +206,16 @@ impl<M: Memory + ?Sized> Memory for Remembered<'_, M> {
     }
 
     fn read_ranges(&self, ranges: &[Range], buf: &mut [u8]) -> Result<usize, ReadError> {
-        self.memory.read_ranges(ranges, buf)
+        let state = &mut *self.state.borrow_mut();
+        if state.is_fetched {
+            return self.memory.read_ranges(ranges, buf);
+        }
+        // What is asked for first comes in the same call.
+        let done = state.pieces.fetch_behind(self.memory, ranges, buf)?;
+        if done >= ranges.len() + state.pieces.ranges.len() {
+            (state.is_fetched, state.is_enough) = (true, true);
+        }
+        Ok(done.min(ranges.len()))
     }
 
     fn read_ranges_into_two(
@@ -193,7 +224,7 @@ impl<M: Memory + ?Sized> Memory for Remembered<'_, M> {
         first: &mut [u8],
         rest: &mut [u8],
     ) -> Result<usize, ReadError> {
-        self.memory.read_ranges_into_two(ranges, first, rest)
+        read_and_split(self, ranges, first, rest)
     }
 }
 
