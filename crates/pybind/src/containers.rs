@@ -1,13 +1,16 @@
-//! The lists that are handed out: fresh each time, so that a caller may do with them what it likes.
+//! What was seen last, as objects, and the lists and structures that are handed out.
+
+use std::mem;
 
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyList, PyString};
-use slip_cpython::{Point, TaskList};
+use slip_cpython::{Point, Task, TaskList};
 use slip_remote::RemoteAddr;
 
 use crate::frames::Frames;
-use crate::types::{Types, new_struct};
+use crate::results::{Member, Notes, SeenGroup, Version};
+use crate::types::Types;
 
 /// Copying a list of more frames than this takes longer than all else that a call does.
 const DEEP: usize = 100;
@@ -23,6 +26,7 @@ pub(crate) struct SeenThread {
     points: Vec<Point>,
     /// What the points are. Never handed out.
     frames: Py<PyList>,
+    version: Version,
 }
 
 impl SeenThread {
@@ -36,6 +40,7 @@ impl SeenThread {
             status_object: zero,
             points: Vec::new(),
             frames: PyList::empty(py).unbind(),
+            version: Version::next(),
         }
     }
 
@@ -47,6 +52,10 @@ impl SeenThread {
         (tid, status): (u64, u32),
         points: &[Point],
     ) -> PyResult<()> {
+        if (self.tid, self.status) == (tid, status) && self.points == points {
+            return Ok(());
+        }
+        self.version = Version::next();
         if self.tid != tid {
             self.tid = tid;
             self.tid_object = PyInt::new(py, tid).unbind();
@@ -54,9 +63,6 @@ impl SeenThread {
         if self.status != status {
             self.status = status;
             self.status_object = PyInt::new(py, status).unbind();
-        }
-        if self.points == points {
-            return Ok(());
         }
         let same = self.points.iter().rev().zip(points.iter().rev()).take_while(|(a, b)| a == b).count();
         let old = self.frames.bind(py);
@@ -77,11 +83,23 @@ impl SeenThread {
         self.points.extend_from_slice(points);
         Ok(())
     }
+}
 
-    fn to_object<'py>(&self, py: Python<'py>, types: &Types) -> PyResult<Bound<'py, PyAny>> {
+impl Member for SeenThread {
+    fn version(&self) -> Version {
+        self.version
+    }
+
+    fn to_object<'py>(
+        &self,
+        py: Python<'py>,
+        types: &Types,
+        notes: &mut Notes,
+    ) -> PyResult<Bound<'py, PyAny>> {
         let frames = copy_of(self.frames.bind(py))?;
+        notes.add_frames(&frames, &self.frames);
         let (tid, status) = (self.tid_object.bind(py).clone(), self.status_object.bind(py).clone());
-        new_struct(types.thread.bind(py), [tid.into_any(), status.into_any(), frames.into_any()])
+        notes.structure(types.thread.bind(py), [tid.into_any(), status.into_any(), frames.into_any()])
     }
 }
 
@@ -95,37 +113,28 @@ pub(crate) struct SeenInterpreter {
     pub(crate) threads: std::ops::Range<usize>,
 }
 
-/// What `get_stack_trace` returns.
-pub(crate) fn stack_trace<'py>(
-    py: Python<'py>,
-    types: &Types,
-    interpreters: &[SeenInterpreter],
-    threads: &[SeenThread],
-) -> PyResult<Bound<'py, PyList>> {
-    let list = PyList::empty(py);
-    for interpreter in interpreters {
-        let of_it = PyList::empty(py);
-        for thread in &threads[interpreter.threads.clone()] {
-            of_it.append(thread.to_object(py, types)?)?;
-        }
-        let id = interpreter.id.bind(py).clone().into_any();
-        list.append(new_struct(types.interpreter.bind(py), [id, of_it.into_any()])?)?;
+impl SeenInterpreter {
+    pub(crate) fn group<'a>(&'a self, threads: &'a [SeenThread]) -> SeenGroup<'a, SeenThread> {
+        (&self.id, &threads[self.threads.clone()])
     }
-    Ok(list)
 }
 
 /// The tasks of a thread as they were seen last.
 #[derive(Debug)]
 pub(crate) struct SeenTaskList {
+    /// The thread's number, and the object for that.
+    native_tid: u64,
     tid: Py<PyInt>,
     tasks: Vec<SeenTask>,
 }
 
 #[derive(Debug)]
-struct SeenTask {
+pub(crate) struct SeenTask {
+    task: Task,
     name: Py<PyString>,
     own: SeenCoroutine,
     awaited_by: Vec<SeenCoroutine>,
+    version: Version,
 }
 
 /// The stack of a task, and the task's address. The list is never handed out.
@@ -144,53 +153,108 @@ impl SeenCoroutine {
         Ok(Self { addr: PyInt::new(py, addr.0).unbind(), frames: list.unbind() })
     }
 
-    fn to_object<'py>(&self, py: Python<'py>, types: &Types) -> PyResult<Bound<'py, PyAny>> {
-        let frames = copy_of(self.frames.bind(py))?.into_any();
-        new_struct(types.coroutine.bind(py), [frames, self.addr.bind(py).clone().into_any()])
+    fn to_object<'py>(
+        &self,
+        py: Python<'py>,
+        types: &Types,
+        notes: &mut Notes,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let frames = copy_of(self.frames.bind(py))?;
+        notes.add_frames(&frames, &self.frames);
+        notes.structure(types.coroutine.bind(py), [frames.into_any(), self.addr.bind(py).clone().into_any()])
     }
 }
+
+impl SeenTask {
+    fn new(py: Python<'_>, frames: &mut Frames, task: &Task) -> PyResult<Self> {
+        let waiters = task.awaited_by.iter();
+        let awaited_by = waiters.map(|(addr, points)| SeenCoroutine::new(py, frames, *addr, points));
+        let awaited_by = awaited_by.collect::<PyResult<_>>()?;
+        Ok(Self {
+            name: PyString::new(py, &task.name).unbind(),
+            own: SeenCoroutine::new(py, frames, task.addr, &task.stack)?,
+            awaited_by,
+            task: task.clone(),
+            version: Version::next(),
+        })
+    }
+}
+
+impl Member for SeenTask {
+    fn version(&self) -> Version {
+        self.version
+    }
+
+    fn to_object<'py>(
+        &self,
+        py: Python<'py>,
+        types: &Types,
+        notes: &mut Notes,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let own = PyList::empty(py);
+        own.append(self.own.to_object(py, types, notes)?)?;
+        notes.add_own(&own);
+        let awaited_by = PyList::empty(py);
+        for waiter in &self.awaited_by {
+            awaited_by.append(waiter.to_object(py, types, notes)?)?;
+        }
+        notes.add_own(&awaited_by);
+        let (addr, name) = (self.own.addr.bind(py).clone(), self.name.bind(py).clone());
+        let items = [addr.into_any(), name.into_any(), own.into_any(), awaited_by.into_any()];
+        notes.structure(types.task.bind(py), items)
+    }
+}
+
+/// How far ahead an earlier task is looked for: so many have ended since, one after the other in the list.
+const MAX_AHEAD: usize = 16;
 
 impl SeenTaskList {
-    pub(crate) fn new(py: Python<'_>, frames: &mut Frames, list: &TaskList) -> PyResult<Self> {
-        let mut tasks = Vec::with_capacity(list.tasks.len());
-        for task in &list.tasks {
-            let name = PyString::new(py, &task.name).unbind();
-            let own = SeenCoroutine::new(py, frames, task.addr, &task.stack)?;
-            let waiters = task.awaited_by.iter();
-            let awaited_by = waiters.map(|(addr, points)| SeenCoroutine::new(py, frames, *addr, points));
-            tasks.push(SeenTask { name, own, awaited_by: awaited_by.collect::<PyResult<_>>()? });
-        }
-        Ok(Self { tid: PyInt::new(py, list.native_tid).unbind(), tasks })
-    }
-
-    fn to_object<'py>(&self, py: Python<'py>, types: &Types) -> PyResult<Bound<'py, PyAny>> {
-        let tasks = PyList::empty(py);
-        for task in &self.tasks {
-            let own = PyList::empty(py);
-            own.append(task.own.to_object(py, types)?)?;
-            let awaited_by = PyList::empty(py);
-            for waiter in &task.awaited_by {
-                awaited_by.append(waiter.to_object(py, types)?)?;
+    /// Takes what is seen of all lists now.
+    pub(crate) fn update_all(
+        all: &mut Vec<Self>,
+        py: Python<'_>,
+        frames: &mut Frames,
+        lists: &[TaskList],
+    ) -> PyResult<()> {
+        all.truncate(lists.len());
+        for (at, list) in lists.iter().enumerate() {
+            if all.get(at).is_none_or(|seen| seen.native_tid != list.native_tid) {
+                all.truncate(at);
+                let tid = PyInt::new(py, list.native_tid).unbind();
+                all.push(Self { native_tid: list.native_tid, tid, tasks: Vec::new() });
             }
-            let (addr, name) = (task.own.addr.bind(py).clone(), task.name.bind(py).clone());
-            let items = [addr.into_any(), name.into_any(), own.into_any(), awaited_by.into_any()];
-            tasks.append(new_struct(types.task.bind(py), items)?)?;
+            all[at].update(py, frames, &list.tasks)?;
         }
-        new_struct(types.awaited.bind(py), [self.tid.bind(py).clone().into_any(), tasks.into_any()])
+        Ok(())
     }
-}
 
-/// What `get_all_awaited_by` and `get_async_stack_trace` return.
-pub(crate) fn task_lists<'py>(
-    py: Python<'py>,
-    types: &Types,
-    lists: &[SeenTaskList],
-) -> PyResult<Bound<'py, PyList>> {
-    let all = PyList::empty(py);
-    for list in lists {
-        all.append(list.to_object(py, types)?)?;
+    fn update(&mut self, py: Python<'_>, frames: &mut Frames, tasks: &[Task]) -> PyResult<()> {
+        let is_same = |(seen, task): (&SeenTask, &Task)| seen.task == *task;
+        if self.tasks.len() == tasks.len() && self.tasks.iter().zip(tasks).all(is_same) {
+            return Ok(());
+        }
+        // They stay in the same order.
+        let mut old: Vec<Option<SeenTask>> = mem::take(&mut self.tasks).into_iter().map(Some).collect();
+        let mut next = 0;
+        self.tasks.reserve_exact(tasks.len());
+        for task in tasks {
+            let ahead = old[next..].iter().take(MAX_AHEAD);
+            let found = ahead.flatten().position(|seen| seen.task.addr == task.addr);
+            let seen = found.and_then(|at| {
+                next += at + 1;
+                old[next - 1].take()
+            });
+            self.tasks.push(match seen {
+                Some(seen) if seen.task == *task => seen,
+                _ => SeenTask::new(py, frames, task)?,
+            });
+        }
+        Ok(())
     }
-    Ok(all)
+
+    pub(crate) fn group(&self) -> SeenGroup<'_, SeenTask> {
+        (&self.tid, &self.tasks)
+    }
 }
 
 /// Another list with the same items.

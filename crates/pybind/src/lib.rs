@@ -7,6 +7,8 @@ mod containers;
 mod counted;
 mod frames;
 mod functions;
+mod layout;
+mod results;
 mod types;
 mod unwinder;
 

@@ -214,6 +214,16 @@ pub(crate) fn new_struct<'py, const N: usize>(
     Ok(made)
 }
 
+/// Tells the garbage collector of what [`new_struct`] has made, as `PyStructSequence_New` does not.
+pub(crate) fn track(made: &Bound<'_, PyAny>) {
+    // SAFETY: it lives.
+    let is_known = unsafe { ffi::PyObject_GC_IsTracked(made.as_ptr()) } != 0;
+    if !is_known {
+        // SAFETY: it is a tuple, of which the collector may be told, has all its items, and the collector does not know it yet.
+        unsafe { ffi::PyObject_GC_Track(made.as_ptr().cast()) };
+    }
+}
+
 /// One of the types of results by its name, such as `FrameInfo`.
 #[pyfunction]
 pub(crate) fn result_type(py: Python<'_>, name: &str) -> PyResult<Py<PyType>> {

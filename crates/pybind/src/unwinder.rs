@@ -1,8 +1,10 @@
 //! `RemoteUnwinder`: CPython 3.15's surface, for targets of every version that we know.
 
+use std::mem;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pyo3::exceptions::{PyOSError, PyPermissionError, PyProcessLookupError, PyRuntimeError, PyValueError};
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyInt, PyList};
 use slip_cpython::{
@@ -11,10 +13,11 @@ use slip_cpython::{
 use slip_model::{Interner, Outcome};
 use slip_remote::{LiveProcess, OpenError, Pause, Pieces, ReadError, Remembered, Stillness, thread_state};
 
-use crate::containers::{SeenInterpreter, SeenTaskList, SeenThread, stack_trace, task_lists};
+use crate::containers::{SeenInterpreter, SeenTaskList, SeenThread};
 use crate::counted::{Counted, Reads};
 use crate::frames::Frames;
 use crate::functions::is_true;
+use crate::results::Results;
 use crate::types::{self, Types};
 
 /// Deepest stack, as in CPython 3.15.
@@ -58,6 +61,8 @@ struct State {
     asyncio: Option<AsyncioOffsets>,
     /// All tasks, and the running ones.
     tasks: [SeenTasks; 2],
+    /// What was handed out: all tasks, the running ones, and stacks.
+    results: [Results; 3],
     stats: Option<Stats>,
     reads: Reads,
 }
@@ -68,6 +73,9 @@ enum Tasks {
     All = 0,
     Running = 1,
 }
+
+/// Where the results with stacks are, behind those with `Tasks`.
+const STACKS: usize = 2;
 
 /// Tasks as they were read last.
 #[derive(Debug, Default)]
@@ -181,6 +189,7 @@ impl RemoteUnwinder {
                 pause: None,
                 asyncio: None,
                 tasks: <[SeenTasks; 2]>::default(),
+                results: [Results::new(), Results::new(), Results::new()],
                 stats: stats.then(Stats::default),
                 reads: Reads::default(),
             }),
@@ -191,19 +200,7 @@ impl RemoteUnwinder {
     ///
     /// Raises `RuntimeError` if the target changed so fast that no stack can be told, `ProcessLookupError` if it has ended.
     fn get_stack_trace<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        let state = &mut *self.lock();
-        if let Some(stats) = &mut state.stats {
-            stats.samples += 1;
-        }
-        if state.is_whole && state.stillness.has_stood_still() {
-            if let Some(stats) = &mut state.stats {
-                stats.whole_hits += 1;
-                stats.frames_kept += state.look.points.len() as u64;
-            }
-        } else {
-            state.look(py)?;
-        }
-        stack_trace(py, state.types, &state.interpreters, &state.threads)
+        self.hand_out(STACKS, |state| state.stacks(py))
     }
 
     /// All tasks of asyncio, and who waits for each: a list of `AwaitedInfo`, one for each thread and one, with thread 0, for tasks
@@ -211,7 +208,7 @@ impl RemoteUnwinder {
     ///
     /// Raises `RuntimeError` if the process has not imported asyncio, or its tasks changed while they were read.
     fn get_all_awaited_by<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        self.lock().tasks(py, Tasks::All)
+        self.hand_out(Tasks::All as usize, |state| state.tasks(py, Tasks::All))
     }
 
     /// The running tasks, and those that wait for them, directly or through others: a list of `AwaitedInfo`, one for each thread that
@@ -219,7 +216,7 @@ impl RemoteUnwinder {
     ///
     /// Raises `RuntimeError` as `get_all_awaited_by` does.
     fn get_async_stack_trace<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        self.lock().tasks(py, Tasks::Running)
+        self.hand_out(Tasks::Running as usize, |state| state.tasks(py, Tasks::Running))
     }
 
     /// Stops all threads of the process. False if they are stopped already.
@@ -282,9 +279,33 @@ impl RemoteUnwinder {
         dict.set_item("batched_read_segment_completion_rate", percent(reads.ranges_done, reads.ranges))?;
         Ok(dict)
     }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        // Who has the lock holds us as well, so that nothing is lost if less is shown.
+        let Ok(state) = self.state.try_lock() else { return Ok(()) };
+        state.results.iter().try_for_each(|results| results.traverse(&visit))
+    }
+
+    fn __clear__(&self) {
+        let Ok(mut state) = self.state.try_lock() else { return };
+        let results = mem::replace(&mut state.results, [Results::new(), Results::new(), Results::new()]);
+        drop(state);
+        drop(results);
+    }
 }
 
 impl RemoteUnwinder {
+    /// What `work` gives. What it has dropped of earlier results is freed when the lock is: that may run code of the caller, which may
+    /// call us, or let another thread do so.
+    fn hand_out<T>(&self, at: usize, work: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.lock();
+        let result = work(&mut state);
+        let dropped = state.results[at].take_dropped();
+        drop(state);
+        drop(dropped);
+        result
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -336,6 +357,23 @@ impl State {
         }
     }
 
+    /// The stacks of threads.
+    fn stacks<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        if let Some(stats) = &mut self.stats {
+            stats.samples += 1;
+        }
+        if self.is_whole && self.stillness.has_stood_still() {
+            if let Some(stats) = &mut self.stats {
+                stats.whole_hits += 1;
+                stats.frames_kept += self.look.points.len() as u64;
+            }
+        } else {
+            self.look(py)?;
+        }
+        let groups = self.interpreters.iter().map(|interpreter| interpreter.group(&self.threads));
+        self.results[STACKS].hand_out(py, self.types, &self.types.interpreter, groups)
+    }
+
     /// Asyncio's tasks.
     fn tasks<'py>(&mut self, py: Python<'py>, which: Tasks) -> PyResult<Bound<'py, PyList>> {
         let at = which as usize;
@@ -344,7 +382,8 @@ impl State {
             self.read_tasks(py, which)?;
             self.tasks[at].is_whole = true;
         }
-        task_lists(py, self.types, &self.tasks[at].lists)
+        let groups = self.tasks[at].lists.iter().map(SeenTaskList::group);
+        self.results[at].hand_out(py, self.types, &self.types.awaited, groups)
     }
 
     fn read_tasks(&mut self, py: Python<'_>, which: Tasks) -> PyResult<()> {
@@ -365,9 +404,12 @@ impl State {
         self.learn(py)?;
         if is_new.map_err(task_error)? {
             let seen = &mut self.tasks[which as usize];
-            let lists = seen.all.lists.iter();
-            seen.lists =
-                lists.map(|list| SeenTaskList::new(py, &mut self.frames, list)).collect::<PyResult<_>>()?;
+            let updated = SeenTaskList::update_all(&mut seen.lists, py, &mut self.frames, &seen.all.lists);
+            if updated.is_err() {
+                // So that they are not taken for what was read.
+                seen.all = AllTasks::default();
+            }
+            updated?;
         }
         Ok(())
     }
