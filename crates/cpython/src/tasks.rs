@@ -363,8 +363,8 @@ impl<M: Memory + ?Sized> Reader<'_, M> {
     /// The running task of thread number `at`, and those that wait for it. If the thread's chain is copied already, it is used where
     /// it is that of this task.
     fn running(&mut self, state: &mut State, at: usize, is_copied: bool) -> Result<Vec<Task>, TaskError> {
-        let thread = &mut state.threads[at];
-        let word = |offset: u64| read_addr(self.memory, thread.addr.offset(offset));
+        let addr = state.threads[at].addr;
+        let word = |offset: u64| read_addr(self.memory, addr.offset(offset));
         if word(self.asyncio.running_loop)?.is_null() {
             return Ok(Vec::new());
         }
@@ -373,13 +373,16 @@ impl<M: Memory + ?Sized> Reader<'_, M> {
             return Ok(Vec::new());
         }
         let bytes = self.task_bytes(running)?;
-        let coroutine = self.unwrap(untagged(&bytes, self.asyncio.coro))?;
-        let Some((coroutine, _)) = coroutine else {
-            return Err(TaskError::Torn("The running task has no coroutine"));
-        };
-        let own_frame = coroutine.offset(self.waiting.iframe as u64);
-        let now_ns = self.python.now_ns;
+        let iframe = self.waiting.iframe as u64;
+        let mut own_frame = untagged(&bytes, self.asyncio.coro).offset(iframe);
+        // What is on the chain is a coroutine; anything else may stand for one.
         if !is_copied || !self.python.chain.addrs.contains(&own_frame) {
+            let Some((coroutine, _)) = self.unwrap(untagged(&bytes, self.asyncio.coro))? else {
+                return Err(TaskError::Torn("The running task has no coroutine"));
+            };
+            own_frame = coroutine.offset(iframe);
+            let now_ns = self.python.now_ns;
+            let thread = &mut state.threads[at];
             thread.expect(own_frame);
             thread.read(self.memory, &self.python.offsets, &mut self.python.chain, now_ns, false)?;
         }
@@ -391,10 +394,10 @@ impl<M: Memory + ?Sized> Reader<'_, M> {
             return Err(TaskError::Torn("Too many async stack frames (possible infinite loop)"));
         }
         let len = self.python.offsets.frame.len;
-        let frames: Vec<Vec<u8>> = chain.bytes.chunks_exact(len).take(end + 1).map(<[u8]>::to_vec).collect();
+        let frames = chain.bytes[..len * (end + 1)].to_vec();
         let mut stack = Vec::new();
-        for frame in frames {
-            stack.extend(self.point(&frame)?);
+        for frame in frames.chunks_exact(len) {
+            stack.extend(self.point(frame)?);
         }
         let mut tasks = vec![Task { runs: true, ..self.task_with(running, &bytes, stack)? }];
         self.add_waiters(&bytes, &mut tasks)?;

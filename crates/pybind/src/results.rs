@@ -268,6 +268,8 @@ impl Tree {
 pub(crate) struct Results {
     trees: [Option<Tree>; 2],
     next: usize,
+    /// None is kept of an operation whose results hardly ever are as they were.
+    may_keep: bool,
     /// How many more may be refused, and then how many are not kept.
     refusals_left: u32,
     unkept_left: u32,
@@ -276,8 +278,9 @@ pub(crate) struct Results {
 }
 
 impl Results {
-    pub(crate) fn new() -> Self {
-        Self { trees: [None, None], next: 0, refusals_left: MAX_REFUSED, unkept_left: 0, dropped: Vec::new() }
+    pub(crate) fn new(may_keep: bool) -> Self {
+        let (refusals_left, unkept_left) = (MAX_REFUSED, 0);
+        Self { trees: [None, None], next: 0, may_keep, refusals_left, unkept_left, dropped: Vec::new() }
     }
 
     /// What is to be dropped when all locks are free.
@@ -315,7 +318,7 @@ impl Results {
                 }
             }
         }
-        let is_kept = self.unkept_left == 0 && is_as_known(py);
+        let is_kept = self.may_keep && self.unkept_left == 0 && is_as_known(py);
         self.unkept_left = self.unkept_left.saturating_sub(1);
         let tree = Tree::new(py, types, of, groups, is_kept)?;
         let top = tree.top.bind(py).clone();

@@ -98,6 +98,11 @@ struct Stats {
     frames_read: u64,
 }
 
+/// Of all tasks, of running ones, and of stacks. Who runs a task does not stand still: those are never the same again.
+fn no_results() -> [Results; 3] {
+    [true, false, true].map(Results::new)
+}
+
 pub(crate) fn open_error(error: &OpenError) -> PyErr {
     match error {
         OpenError::Denied { hint, .. } => PyPermissionError::new_err(format!("{error}; {hint}")),
@@ -189,7 +194,7 @@ impl RemoteUnwinder {
                 pause: None,
                 asyncio: None,
                 tasks: <[SeenTasks; 2]>::default(),
-                results: [Results::new(), Results::new(), Results::new()],
+                results: no_results(),
                 stats: stats.then(Stats::default),
                 reads: Reads::default(),
             }),
@@ -288,7 +293,7 @@ impl RemoteUnwinder {
 
     fn __clear__(&self) {
         let Ok(mut state) = self.state.try_lock() else { return };
-        let results = mem::replace(&mut state.results, [Results::new(), Results::new(), Results::new()]);
+        let results = mem::replace(&mut state.results, no_results());
         drop(state);
         drop(results);
     }
