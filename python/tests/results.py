@@ -273,9 +273,12 @@ try:
     names = ["get_stack_trace"] + ["get_all_awaited_by", "get_async_stack_trace"] * HAS_TASKS
     for name in names:
         expected = repr(getattr(slipstream.RemoteUnwinder(pid, all_threads=True), name)())
-        for test in (are_changed, are_kept_in_part, are_kept, come_again_after_all):
+        # Who runs a task does not stand still: those results are made anew each time.
+        comes_again = name != "get_async_stack_trace"
+        for test in (are_changed, are_kept_in_part, are_kept, come_again_after_all)[: 4 if comes_again else 3]:
             get = getattr(slipstream.RemoteUnwinder(pid, all_threads=True), name)
-            come_again(get)
+            if comes_again:
+                come_again(get)
             test(get, expected)
         are_freed(pid, name)
     follow(target, slipstream.RemoteUnwinder(pid, all_threads=True))

@@ -240,12 +240,16 @@ impl<M: Memory + ?Sized> Climb<'_, M> {
         self.first(addr).and_then(|frame| self.anchor.runs(frame))
     }
 
-    /// Takes off what was called by C and is over: its innermost frame waits, and for none. False if it cannot be told what is.
+    /// Takes off a frame that was called by C and is over, or about to be: it waits, and for none. False if it cannot be told what is: the
+    /// innermost of several may just return to the others.
     fn cut_what_is_over(&self, addrs: &mut Vec<RemoteAddr>) -> bool {
         while addrs.last().is_some_and(|addr| self.runs(*addr) == Some(false)) {
             let by_c = |at: &usize| self.calling(addrs[*at - 1], addrs[*at]) == Calling::Unknown;
             // The first one is what the thread itself has called.
             let Some(called) = (2..addrs.len()).rev().find(by_c) else { return false };
+            if addrs[called..].iter().filter(|addr| !self.is_shim(**addr)).count() > 1 {
+                return false;
+            }
             addrs.truncate(called);
             self.drop_shims(addrs);
         }
