@@ -538,7 +538,7 @@ impl ChainReader {
             return Climbed::Unclear;
         }
         let (layout, look) = (&self.layout, &self.look);
-        let climb = Climb { layout, look, memory, anchor, head, known: &self.known };
+        let climb = Climb::new(layout, look, memory, anchor, head, &self.known);
         let climbed = climb.climb(&mut self.addrs);
         if climbed != Climbed::Whole {
             return climbed;

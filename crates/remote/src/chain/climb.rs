@@ -10,8 +10,12 @@
 //! 2. From the outermost frame inwards, each has to wait for the next one. The first that does not is the innermost.
 //! 3. If all of them wait, frames are searched for that have the last one for their caller: they have returned before the anchor was read.
 //!
-//! Frames in one piece belong together: it is copied within some 100 ns. Of two frames in different pieces both have to be the same
-//! after the anchor, too, which takes a second copy.
+//! Frames in one piece belong together: it is copied within some 100 ns. Generators lie elsewhere and are copied right after the chunk. Where
+//! frames say that their function has returned, one that has not is taken to be called by what is in its caller's place; only a caller that
+//! hardly calls anything there has to be of the same function in a second copy of the chunk. Where they do not say so, both have to be
+//! the same after the anchor, too.
+
+use std::cell::Cell;
 
 use super::{Anchor, Calling, Copies, FrameLayout, Head, Look, MAX_FRAMES, reads};
 use crate::{Memory, RemoteAddr};
@@ -24,6 +28,9 @@ const MAX_SEARCH_BYTES: u64 = 1_024;
 
 /// So often C may be between two frames that returned before the anchor was read.
 const MAX_BY_C: usize = 4;
+
+/// So many frames are tried for one that C has called: a hostile target has as many as it likes, in each other.
+const MAX_TRIES: u32 = 64;
 
 /// What came of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,12 +78,14 @@ impl Known {
 
 /// One look at a chain, of which the first copy counts.
 pub(super) struct Climb<'a, M: ?Sized> {
-    pub(super) layout: &'a FrameLayout,
-    pub(super) look: &'a Look,
-    pub(super) memory: &'a M,
-    pub(super) anchor: &'a dyn Anchor,
-    pub(super) head: Head,
-    pub(super) known: &'a Known,
+    layout: &'a FrameLayout,
+    look: &'a Look,
+    memory: &'a M,
+    anchor: &'a dyn Anchor,
+    head: Head,
+    known: &'a Known,
+    /// How many more frames may be tried for one that C has called.
+    tries: Cell<u32>,
 }
 
 /// Where a frame's callers lead to.
@@ -105,7 +114,18 @@ struct Callees {
     is_unclear: bool,
 }
 
-impl<M: Memory + ?Sized> Climb<'_, M> {
+impl<'a, M: Memory + ?Sized> Climb<'a, M> {
+    pub(super) fn new(
+        layout: &'a FrameLayout,
+        look: &'a Look,
+        memory: &'a M,
+        anchor: &'a dyn Anchor,
+        head: Head,
+        known: &'a Known,
+    ) -> Self {
+        Self { layout, look, memory, anchor, head, known, tries: Cell::new(MAX_TRIES) }
+    }
+
     /// Puts the chain into `addrs`, innermost first.
     pub(super) fn climb(&self, addrs: &mut Vec<RemoteAddr>) -> Climbed {
         // No code runs, or another thread has got the memory of one that has ended.
@@ -298,6 +318,7 @@ impl<M: Memory + ?Sized> Climb<'_, M> {
         depth: usize,
     ) -> Option<Vec<RemoteAddr>> {
         let depth = depth.checked_sub(1)?;
+        self.tries.set(self.tries.get().checked_sub(1)?);
         let mut longer = [addrs, more].concat();
         self.add_callees(&mut longer, depth)?;
         longer.last().is_some_and(|addr| self.runs(*addr) != Some(false)).then_some(longer)

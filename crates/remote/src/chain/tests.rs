@@ -16,6 +16,8 @@ struct Runner {
     state: RefCell<RunnerState>,
     /// One step of the target is taken for this many bytes; 0 makes it stand still.
     bytes_per_step: usize,
+    /// A function that returns is taken out of its frame.
+    clears: bool,
 }
 
 struct RunnerState {
@@ -57,10 +59,14 @@ impl RunnerState {
         self.existed.insert(self.functions.clone());
     }
 
-    fn step(&mut self) {
+    fn step(&mut self, clears: bool) {
         let depth = self.functions.len();
         if depth > 1 && (depth > 12 || self.random(2) == 0) {
             self.functions.pop();
+            if clears {
+                let over = (depth - 1) * FRAME as usize;
+                self.stack[over..over + 8].fill(0);
+            }
             let instruction = (depth - 2) * FRAME as usize + 16;
             self.stack[instruction..instruction + 8].fill(0);
             self.existed.insert(self.functions.clone());
@@ -82,7 +88,7 @@ impl Runner {
         for _ in 0..6 {
             state.call();
         }
-        Self { state: RefCell::new(state), bytes_per_step }
+        Self { state: RefCell::new(state), bytes_per_step, clears: false }
     }
 }
 
@@ -94,7 +100,7 @@ impl Memory for Runner {
             state.copied += PIECE_COST_BYTES;
             while state.copied >= self.bytes_per_step {
                 state.copied -= self.bytes_per_step;
-                state.step();
+                state.step(self.clears);
             }
         }
         let unmapped = ReadError::Unmapped { addr, len: buf.len() };
@@ -112,7 +118,7 @@ impl Memory for Runner {
             state.copied += 8;
             if self.bytes_per_step > 0 && state.copied >= self.bytes_per_step {
                 state.copied = 0;
-                state.step();
+                state.step(self.clears);
             }
         }
         Ok(())
@@ -195,6 +201,74 @@ fn a_stack_that_is_shown_existed() {
         // Only a target that goes there and back between two copies can fool us, and only by chance.
         assert!(invented * 500 <= shown, "{invented} of {shown} never existed");
     }
+}
+
+/// Its frames say as well whether their function has returned: it is taken out of them then.
+struct TellingAnchor(FixedAnchor);
+
+impl Anchor for TellingAnchor {
+    fn ranges(&self, out: &mut Vec<Range>) {
+        self.0.ranges(out);
+    }
+
+    fn decode(&mut self, bytes: &[u8]) -> Option<Head> {
+        self.0.decode(bytes)
+    }
+
+    fn chunk(&self) -> Option<(RemoteAddr, RemoteAddr)> {
+        Some((RemoteAddr(STACK), RemoteAddr(STACK + 0x1000)))
+    }
+
+    fn is_over(&self, frame: &[u8]) -> Option<bool> {
+        Some(frame.iter().take(8).all(|byte| *byte == 0))
+    }
+
+    fn calling(&self, read: &dyn Fn(RemoteAddr, &mut [u8]) -> bool, caller: &[u8], callee: &[u8]) -> Calling {
+        if self.is_over(callee) == Some(true) { Calling::No } else { self.0.calling(read, caller, callee) }
+    }
+}
+
+#[test]
+fn the_stack_of_the_first_copy_existed_and_is_hardly_ever_torn() {
+    for bytes_per_step in [1_000, 3_000, 10_000, 30_000] {
+        let (mut invented, mut torn, mut looks) = (0, 0, 0);
+        for seed in 0..500 {
+            let mut target = Runner::new(seed, bytes_per_step);
+            target.clears = true;
+            let (mut reader, mut chain) = (reader(), Chain::default());
+            let mut anchor = TellingAnchor(FixedAnchor { speaks: true });
+            for _ in 0..20 {
+                let outcome = reader.read(&target, &mut anchor, &mut chain).unwrap();
+                looks += 1;
+                torn += u32::from(outcome == Outcome::Torn);
+                let existed = target.state.borrow().existed.contains(&functions(&chain));
+                invented += u32::from(outcome != Outcome::Torn && !existed);
+            }
+        }
+        println!("a step per {bytes_per_step} bytes: {invented} invented, {torn} torn of {looks}");
+        assert!(invented * 500 <= looks, "{invented} of {looks} never existed");
+        assert!(torn * 20 <= looks, "{torn} of {looks} are torn");
+    }
+}
+
+#[test]
+fn a_callee_that_has_returned_before_the_anchor_was_read_is_found() {
+    let target = Runner::new(1, 0);
+    let (mut reader, mut chain) = (reader(), Chain::default());
+    let mut anchor = TellingAnchor(FixedAnchor { speaks: true });
+    let mut read = |target: &Runner| {
+        assert_eq!(reader.read(target, &mut anchor, &mut chain), Ok(Outcome::Clean));
+        functions(&chain)
+    };
+    let all = target.state.borrow().functions.clone();
+    assert_eq!(read(&target), all);
+    // The anchor says that two of them are over, their frames that they were not when they were copied.
+    target.state.borrow_mut().functions.truncate(all.len() - 2);
+    assert_eq!(read(&target), all);
+    // One of them says so itself.
+    let last = (all.len() - 1) * FRAME as usize;
+    target.state.borrow_mut().stack[last..last + 8].fill(0);
+    assert_eq!(read(&target), all[..all.len() - 1]);
 }
 
 #[test]
