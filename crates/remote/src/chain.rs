@@ -201,8 +201,9 @@ pub trait Anchor {
         None
     }
 
-    /// Whether `caller` waits for `callee`, by what stands in the frames. Without a callee: whether it waits for one in any case. Asked only where frames have moved; `read` is
-    /// for memory that does not change, such as instructions, and false if it fails.
+    /// Whether `caller` waits for `callee`, by what stands in the frames. Without a callee: whether it waits for one in any case.
+    /// Asked where frames have moved, and of those of a first copy that were not so the last time; `read` is for memory that does not
+    /// change, such as instructions, and false if it fails.
     fn calling(&self, read: &dyn Fn(RemoteAddr, &mut [u8]) -> bool, caller: &[u8], callee: &[u8]) -> Calling {
         let _ = (read, caller, callee);
         Calling::Unknown
@@ -241,8 +242,11 @@ enum Turn {
     Around,
     /// First, and again after the anchor.
     Twice,
+    /// First, and not again.
     First,
+    /// Right after those.
     Within,
+    /// After all of these, as what stands for the interpreter leads only from one of them to another.
     Once,
 }
 
