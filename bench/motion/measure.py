@@ -156,8 +156,8 @@ def root_of(name):
     return found.stdout.strip() if found.returncode == 0 else None
 
 
-def targets():
-    """Name and a function that starts it, or the reason why it cannot be started."""
+def targets(mode):
+    """Name and a function that starts it, or the reason why it cannot be started. A mode that asks for exceptions finds one all the time."""
     php_source = (PROGRAMS / "php/bench_flutter.php").read_text()
     python_source = (PROGRAMS / "python/flutter.py").read_text()
 
@@ -169,10 +169,11 @@ def targets():
         for variant, settings in VARIANTS.items():
             command = [f"/usr/bin/php{version}", *(f"-d{setting}" for setting in settings)]
             yield start(f"php{version}{variant}", command, root, "php/bench_flutter.php", ["3600", "1"], Rules.of_php(php_source))
+    state = ["exception"] if mode == "exception" else []
     for version, root in (("3.11", ""), ("3.15", root_of("python"))):
         for path in PATHS:
             rules = Rules.of_python(python_source, path)
-            yield start(f"python{version}-{path}", [f"/usr/bin/python{version}"], root, "python/flutter.py", [path], rules)
+            yield start(f"python{version}-{path}", [f"/usr/bin/python{version}"], root, "python/flutter.py", [path, *state], rules)
 
 
 class Seen:
@@ -451,7 +452,7 @@ def main():
     parser.add_argument("--rate", type=int, default=9_973)
     parser.add_argument("--target", action="append")
     parser.add_argument("--reader", action="append")
-    parser.add_argument("--mode", default="wall", choices=["wall", "cpu", "gil"])
+    parser.add_argument("--mode", default="wall", choices=["wall", "cpu", "gil", "exception"])
     parser.add_argument("--stacks", action="store_true")
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
@@ -460,7 +461,7 @@ def main():
     bars, skipped, passed, failed = Bars(), 0, 0, 0
     heads = "asked tried failed shown impossible line A A_real distance noise".split()
     print(f"{'target':<22} {'reader':<8} " + "{:>8} {:>7} {:>8} {:>7} {:>9} {:>9} {:>7} {:>7} {:>7} {:>6}".format(*heads))
-    for name, start in targets():
+    for name, start in targets(options.mode):
         if options.target and not any(name.startswith(wanted) for wanted in options.target):
             continue
         if os.cpu_count() < 2:

@@ -20,10 +20,12 @@ macro_rules! number {
     };
 }
 
+mod budget;
 mod intern;
 mod reading;
 mod recording;
 
+pub use budget::{Budget, CpuTaker, Endpoint, EndpointTime, Part, PartTimes, ServedRequest, Worker};
 pub use intern::{Frame, FrameId, FrameKind, Interner, InternerDelta, StackId, StackNode, StringId};
 pub use reading::{Gil, Outcome, RequestFacts, StackReading};
 pub use recording::{
