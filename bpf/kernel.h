@@ -25,6 +25,47 @@ struct inode {
 
 struct file {
 	struct inode *f_inode;
+	/* Of a socket: `struct socket`. */
+	void *private_data;
+} RELOCATED;
+
+struct in6_addr {
+	unsigned char bytes[16];
+};
+
+struct sock_common {
+	__u32 skc_daddr;
+	__u16 skc_dport;
+	/* The own port, in the host's order. */
+	__u16 skc_num;
+	unsigned short skc_family;
+	volatile unsigned char skc_state;
+	struct in6_addr skc_v6_daddr;
+} RELOCATED;
+
+struct sock {
+	struct sock_common __sk_common;
+	__u16 sk_type;
+} RELOCATED;
+
+struct socket {
+	struct sock *sk;
+} RELOCATED;
+
+struct sockaddr_un {
+	unsigned short sun_family;
+	char sun_path[108];
+};
+
+struct unix_address {
+	int len;
+	struct sockaddr_un name[];
+} RELOCATED;
+
+struct unix_sock {
+	/* Its own, which those that it has accepted have as well. */
+	struct unix_address *addr;
+	struct sock *peer;
 } RELOCATED;
 
 struct fdtable {
@@ -53,6 +94,13 @@ struct task_struct {
 	int on_cpu;
 	struct mm_struct *mm;
 	struct files_struct *files;
+	/* In the initial namespaces. */
+	int pid;
+	int tgid;
+	/* The first thread of the process. */
+	struct task_struct *group_leader;
+	unsigned in_iowait : 1;
+	char comm[16];
 } RELOCATED;
 
 struct seq_file;

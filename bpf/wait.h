@@ -3,39 +3,9 @@
 
 /* Waits: what they are for, where in the kernel, and how they add up. */
 
+#include "file.h"
 #include "maps.h"
 #include "walk.h"
-
-/* Whether the system call's first argument is a file. */
-static __always_inline bool takes_file(__s32 call)
-{
-	switch (call) {
-		case 0: case 1: /* read, write */
-		case 3: /* close */
-		case 16: /* ioctl */
-		case 17: case 18: case 19: case 20: /* pread64, pwrite64, readv, writev */
-		case 40: /* sendfile */
-		case 42: case 43: case 44: case 45: case 46: case 47: /* connect, accept, sendto, recvfrom, sendmsg, recvmsg */
-		case 74: case 75: case 77: /* fsync, fdatasync, ftruncate */
-		case 217: /* getdents64 */
-		case 275: case 277: case 285: /* splice, sync_file_range, fallocate */
-		case 288: case 295: case 296: case 299: case 307: /* accept4, preadv, pwritev, recvmmsg, sendmmsg */
-			return true;
-		default:
-			return false;
-	}
-}
-
-static __always_inline __u32 type_of_file(struct task_struct *task, __u32 number)
-{
-	const struct fdtable *table = task->files ? task->files->fdt : NULL;
-	struct file *file = NULL;
-
-	if (!table || number >= table->max_fds || bpf_probe_read_kernel(&file, sizeof file, table->fd + number) || !file) {
-		return 0;
-	}
-	return BPF_CORE_READ(file, f_inode, i_mode) & 0170000;
-}
 
 /* Type of the file that a system call is about, as far as it is about one. */
 static __always_inline __u32 file_of_call(struct task_struct *task, __s32 call, const struct pt_regs *regs)
@@ -43,12 +13,12 @@ static __always_inline __u32 file_of_call(struct task_struct *task, __s32 call, 
 	__u32 number = 0;
 
 	if (takes_file(call)) {
-		return type_of_file(task, regs->rdi);
+		return type_of_file(file_of_number(task, regs->rdi));
 	}
 	if (call == 7 || call == 271) { /* poll, ppoll */
 		/* It begins with the number of the file. */
 		if (regs->rsi == 1 && bpf_probe_read_user(&number, sizeof number, (const void *) regs->rdi) == 0) {
-			return type_of_file(task, number);
+			return type_of_file(file_of_number(task, number));
 		}
 		return regs->rsi ? 0 : SLIP_FILE_NONE;
 	}

@@ -937,7 +937,7 @@ static void sleepers_are_listed_with_where_they_are(void)
 static void files_of_calls_are_told(void)
 {
 	struct inode pipe = {.i_mode = 0010600}, socket = {.i_mode = 0140777};
-	struct file files[] = {{&pipe}, {&socket}}, *table[] = {&files[0], &files[1], NULL};
+	struct file files[] = {{.f_inode = &pipe}, {.f_inode = &socket}}, *table[] = {&files[0], &files[1], NULL};
 	struct fdtable fdtable = {.max_fds = 3, .fd = table};
 	struct files_struct all = {.fdt = &fdtable};
 	const uint64_t polled = MEMORY_START + 256;

@@ -4,7 +4,8 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const PROGRAMS: [&str; 1] = ["sample"];
+/// Each with the instructions that it may use: those of a later set do not load before Linux 5.12.
+const PROGRAMS: [(&str, &str); 2] = [("sample", "v2"), ("budget", "v3")];
 
 fn main() {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf");
@@ -13,10 +14,11 @@ fn main() {
     println!("cargo::rerun-if-changed={}", sources.display());
     println!("cargo::rerun-if-env-changed=CLANG");
     let clang = env::var_os("CLANG").unwrap_or_else(|| "clang".into());
-    for program in PROGRAMS {
+    for (program, instructions) in PROGRAMS {
         let mut command = Command::new(&clang);
         command
             .args(["-target", "bpf", "-O2", "-g", "-std=gnu11", "-Wall", "-Wextra", "-Werror"])
+            .arg(format!("-mcpu={instructions}"))
             .args(["-Wno-sign-compare", "-Wno-unused-parameter", "-D__TARGET_ARCH_x86"])
             .arg("-isystem")
             .arg(&libbpf)

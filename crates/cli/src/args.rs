@@ -107,6 +107,13 @@ pub(crate) struct RecordOptions {
     /// Leave out what runs in the kernel: it counts for the function that called it in any case
     #[arg(long)]
     pub(crate) no_kernel_stacks: bool,
+    /// Also keep the budget of the workers' time: all of it, by request and by what it was spent on, for `slip budget`. In the
+    /// kernel
+    #[arg(long, conflicts_with_all = ["tasks", "native", "opcodes", "pause"])]
+    pub(crate) budget: bool,
+    /// With `--budget`: put no breakpoints of the kernel into PHP, which tell when its requests begin
+    #[arg(long, requires = "budget")]
+    pub(crate) no_uprobes: bool,
     /// Stop each process while it is read: exact at any speed, but it costs the target time. If slip is killed with
     /// `kill -9` meanwhile, the target stays stopped until `kill -CONT PID`
     #[arg(long)]

@@ -127,7 +127,7 @@ pub(crate) fn run(options: &RecordOptions) -> Result<(), Failure> {
         // A target that cannot be sampled must not cost the file that is to be overwritten.
         match session.prepare() {
             Err(SessionError::Issue { issue: TargetIssue::NeedsOutside { reason }, .. })
-                if options.sampler == SamplerName::Auto =>
+                if options.sampler == SamplerName::Auto && !options.budget =>
             {
                 let why = WhyOutside { reason, remedy: None };
                 info.sampler = outside.name().to_owned();

@@ -1,7 +1,7 @@
 //! Which sampler takes the samples of `slip record`, and why it is not the better one.
 
 use slip_model::Mode;
-use slip_record::{KernelSampler, OutsideOptions, OutsideSampler, ProbeError, Sampler, TaskChoice};
+use slip_record::{Books, KernelSampler, OutsideOptions, OutsideSampler, ProbeError, Sampler, TaskChoice};
 
 use crate::args::{ModeName, RecordOptions, SamplerName, TasksName};
 use crate::failure::{self, Failure};
@@ -82,6 +82,15 @@ pub(crate) fn words_of(options: &RecordOptions) -> String {
     words
 }
 
+fn start_kernel(
+    options: &RecordOptions,
+    how: OutsideOptions,
+    interval_ns: u64,
+) -> Result<KernelSampler, ProbeError> {
+    let sampler = KernelSampler::start(how, interval_ns)?;
+    Ok(if options.budget { sampler.with_books(Books::start(!options.no_uprobes)?) } else { sampler })
+}
+
 /// The sampler that was asked for, or the best that can be had.
 pub(crate) fn choose(options: &RecordOptions, interval_ns: u64) -> Result<Chosen, Failure> {
     let how = look_of(options);
@@ -90,8 +99,12 @@ pub(crate) fn choose(options: &RecordOptions, interval_ns: u64) -> Result<Chosen
         return Err(Failure::new(failure::USAGE, "which task handles an exception is not known")
             .hint("`--mode exception` goes with threads, without `--async`"));
     }
-    let is_by_name = options.sampler == SamplerName::Kernel;
+    let is_by_name = options.sampler == SamplerName::Kernel || options.budget;
     if options.sampler == SamplerName::Outside {
+        if options.budget {
+            return Err(Failure::new(failure::USAGE, "the budget is kept by programs in the kernel")
+                .hint("`--budget` goes without `--sampler outside`"));
+        }
         return outside(None);
     }
     if how.mode == Mode::Gil || how.pause {
@@ -115,15 +128,19 @@ pub(crate) fn choose(options: &RecordOptions, interval_ns: u64) -> Result<Chosen
     if options.rate > MAX_KERNEL_HZ && !is_by_name {
         return outside(None);
     }
-    match KernelSampler::start(how, interval_ns) {
+    match start_kernel(options, how, interval_ns) {
         Ok(sampler) => Ok(Chosen { sampler: Box::new(sampler), why_outside: None }),
-        Err(error) if is_by_name => {
+        Err(error) if is_by_name || options.budget => {
             let status = match error {
                 ProbeError::Denied(_) => failure::PERMISSION,
                 _ => failure::UNSUPPORTED,
             };
-            Err(Failure::new(status, error.to_string())
-                .hint("as root it may be allowed; `--sampler outside` needs nothing of the kernel"))
+            let hint = if options.budget {
+                "as root it may be allowed; without `--budget` nothing is needed of the kernel"
+            } else {
+                "as root it may be allowed; `--sampler outside` needs nothing of the kernel"
+            };
+            Err(Failure::new(status, error.to_string()).hint(hint))
         }
         Err(error) => {
             let remedy = match error {

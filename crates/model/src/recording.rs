@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::{Interner, InternerDelta, StackId, StringId};
+use crate::{Budget, Interner, InternerDelta, ServedRequest, StackId, StringId};
 
 number!(
     /// Index into [`Recording::processes`]. A pid alone does not name a process: pids come back.
@@ -350,6 +350,10 @@ pub struct Batch {
     pub waits: Vec<Wait>,
     /// Requests that ended, or were under way at the end of the recording, in any order.
     pub requests: Vec<Request>,
+    /// The budget of the workers' time so far, without its requests: it takes the place of the one before.
+    pub budget: Option<Budget>,
+    /// New requests of the budget, in the order of their end.
+    pub served: Vec<ServedRequest>,
     /// Totals so far.
     pub totals: Totals,
 }
@@ -373,6 +377,8 @@ pub struct Recording {
     pub waits: Vec<Wait>,
     /// Requests, in the order of their end; those under way at the end of the recording, as far as they were seen, last.
     pub requests: Vec<Request>,
+    /// Where all of the workers' time went, if that was measured, with its requests.
+    pub budget: Option<Budget>,
 }
 
 impl Recording {

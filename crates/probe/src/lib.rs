@@ -3,11 +3,13 @@
 //! Owns everything that has to do with eBPF; the only user of libbpf. Never writes into a target, and never knows an
 //! interpreter: [`slip_remote::StackPlan`] says how its stacks are walked.
 
+mod budget;
 mod probe;
 mod symbols;
 mod wait;
 mod wire;
 
+pub use budget::{BudgetEvent, BudgetProbe, BudgetTarget, ServedTimes, ThreadTimes, steal_ns, throttled_ns};
 pub use probe::{Counters, Probe, ProbeError, ProbeOptions, names_threads};
 pub use symbols::{KernelSymbol, KernelSymbols};
 pub use wait::{Sleeper, WaitKey, Waited};

@@ -13,7 +13,7 @@ use libbpf_rs::{
     Iter, Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel, ProgramMut,
     RingBuffer, RingBufferBuilder,
 };
-use slip_remote::{PerfScope, StackPlan, open_perf_event};
+use slip_remote::{PerfEvent, PerfScope, StackPlan, open_perf_event};
 use thiserror::Error;
 
 use crate::symbols::KernelSymbols;
@@ -40,7 +40,7 @@ const BATCH: u32 = 1_024;
 const LAST_RUN: Duration = Duration::from_millis(1);
 
 /// `PROC_PID_INIT_INO` of `include/linux/proc_ns.h`: the pid namespace in which every process has a number.
-const INITIAL_NAMESPACE: u64 = 0xEFFF_FFFC;
+pub(crate) const INITIAL_NAMESPACE: u64 = 0xEFFF_FFFC;
 
 /// What is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,23 +155,14 @@ impl Probe {
     }
 
     fn start_program(program: &str, options: ProbeOptions) -> Result<Self, ProbeError> {
-        libbpf_rs::set_print(Some((PrintLevel::Warn, |_, text| {
-            if let Ok(mut said) = SAID.lock() {
-                said.push_str(&text);
-            }
-        })));
-        SAID.lock().map(|mut said| said.clear()).unwrap_or_default();
+        listen_to_libbpf();
         if !fs::exists("/sys/kernel/btf/vmlinux").unwrap_or(false) {
             return Err(ProbeError::NoTypes);
         }
         let mut open = ObjectBuilder::default().open_memory(OBJECT).map_err(|error| loading(&error))?;
         configure(&mut open, options)?;
         let object = open.load().map_err(|error| loading(&error))?;
-        let map = |name: &str| {
-            let found = object.maps().find(|map| map.name() == name);
-            let found = found.ok_or_else(|| ProbeError::Load(format!("it has no map {name}")))?;
-            MapHandle::try_from(&found).map_err(|error| other(&error))
-        };
+        let map = |name: &str| find_map(&object, name);
         let (targets, known, counters, events) =
             (map("targets")?, map("known")?, map("counters")?, map("events")?);
         let inbox = Rc::new(RefCell::new(Vec::new()));
@@ -188,7 +179,12 @@ impl Probe {
         if let Some(interval_ns) = options.interval_ns {
             let program = find_program(&object, program)?;
             for cpu in online_cpus() {
-                let clock = open_perf_event(PERF_COUNT_SW_CPU_CLOCK, interval_ns, 0, PerfScope::Cpu(cpu));
+                let clock = open_perf_event(
+                    PerfEvent::Software(PERF_COUNT_SW_CPU_CLOCK),
+                    interval_ns,
+                    0,
+                    PerfScope::Cpu(cpu),
+                );
                 let clock = clock.map_err(|error| ProbeError::Event { cpu, error })?;
                 links.push(program.attach_perf_event(clock.as_raw_fd()).map_err(|error| other(&error))?);
                 // The link closes it.
@@ -352,6 +348,16 @@ impl Probe {
     }
 }
 
+/// Keeps what libbpf says of the object that is loaded next.
+pub(crate) fn listen_to_libbpf() {
+    libbpf_rs::set_print(Some((PrintLevel::Warn, |_, text| {
+        if let Ok(mut said) = SAID.lock() {
+            said.push_str(&text);
+        }
+    })));
+    SAID.lock().map(|mut said| said.clear()).unwrap_or_default();
+}
+
 /// Fills in what the programs are told, and leaves out those that are not wanted.
 fn configure(open: &mut OpenObject, options: ProbeOptions) -> Result<(), ProbeError> {
     let (device, inode) = match pid_namespace("self") {
@@ -387,11 +393,17 @@ fn configure(open: &mut OpenObject, options: ProbeOptions) -> Result<(), ProbeEr
 }
 
 /// Device and inode of the pid namespace of a process; (0, 0) if it has ended.
-fn pid_namespace(pid: &str) -> (u64, u64) {
+pub(crate) fn pid_namespace(pid: &str) -> (u64, u64) {
     fs::metadata(format!("/proc/{pid}/ns/pid")).map_or((0, 0), |found| (found.dev(), found.ino()))
 }
 
-fn find_program<'a>(object: &'a Object, name: &str) -> Result<ProgramMut<'a>, ProbeError> {
+pub(crate) fn find_map(object: &Object, name: &str) -> Result<MapHandle, ProbeError> {
+    let found = object.maps().find(|map| map.name() == name);
+    let found = found.ok_or_else(|| ProbeError::Load(format!("it has no map {name}")))?;
+    MapHandle::try_from(&found).map_err(|error| other(&error))
+}
+
+pub(crate) fn find_program<'a>(object: &'a Object, name: &str) -> Result<ProgramMut<'a>, ProbeError> {
     let found = object.progs_mut().find(|program| program.name() == name);
     found.ok_or_else(|| ProbeError::Load(format!("it lacks the program {name}")))
 }
@@ -422,11 +434,11 @@ fn open_pidfd(tid: u32, flags: libc::c_uint) -> Option<OwnedFd> {
     (number >= 0).then(|| unsafe { OwnedFd::from_raw_fd(number as i32) })
 }
 
-fn other(error: &libbpf_rs::Error) -> ProbeError {
+pub(crate) fn other(error: &libbpf_rs::Error) -> ProbeError {
     ProbeError::Other(error.to_string())
 }
 
-fn loading(error: &libbpf_rs::Error) -> ProbeError {
+pub(crate) fn loading(error: &libbpf_rs::Error) -> ProbeError {
     // EACCES is the verifier's word for a program that it does not accept.
     match io::Error::last_os_error() {
         denied if denied.raw_os_error() == Some(libc::EPERM) => ProbeError::Denied(denied),
@@ -437,7 +449,7 @@ fn loading(error: &libbpf_rs::Error) -> ProbeError {
 }
 
 /// The CPUs that are there now, from text such as `0-3,6`.
-fn online_cpus() -> Vec<u32> {
+pub(crate) fn online_cpus() -> Vec<u32> {
     let text = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
     parse_cpus(text.trim())
 }

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use slip_model::Mode;
 use slip_probe::Probe;
 use slip_record::{KernelSampler, OutsideOptions, Sampler, Sink, monotonic_ns, own_cpu_ns};
-use slip_remote::{PerfScope, open_perf_event};
+use slip_remote::{PerfEvent, PerfScope, open_perf_event};
 
 /// `PERF_COUNT_SW_CPU_CLOCK` of `enum perf_sw_ids` (`include/uapi/linux/perf_event.h`).
 const CPU_CLOCK: u64 = 0;
@@ -87,7 +87,8 @@ fn start(variant: &str, pids: &[u32]) -> Result<Running, Failed> {
         "none" => return Ok(Running::Nothing),
         "event" => {
             let cpus = u32::try_from(thread::available_parallelism()?.get())?;
-            let open = |cpu| open_perf_event(CPU_CLOCK, interval_ns, 0, PerfScope::Cpu(cpu));
+            let open =
+                |cpu| open_perf_event(PerfEvent::Software(CPU_CLOCK), interval_ns, 0, PerfScope::Cpu(cpu));
             return Ok(Running::Events((0..cpus).map(open).collect::<Result<_, _>>()?));
         }
         "empty" => return Ok(Running::Empty(Probe::start_empty(interval_ns)?)),

@@ -8,6 +8,7 @@ use slip_probe::{Event, Look, Probe, ProbeError, ProbeOptions, WaitKey, Waited};
 use slip_remote::{Activity, Copied, StackPlan};
 use slip_zend::CodeCache;
 
+use crate::books::Books;
 use crate::copied_stacks::CopiedStacks;
 use crate::kernel_stacks::KernelStacks;
 use crate::outside::Options;
@@ -57,6 +58,8 @@ pub struct KernelSampler {
     start_ns: u64,
     /// Waits that were under way before the begin, and since when they are noted, by the same clock.
     early: Vec<(WaitKey, u64)>,
+    /// The budget of the workers' time, if it is wanted.
+    books: Option<Books>,
 }
 
 /// Where a thread waits.
@@ -160,7 +163,24 @@ impl KernelSampler {
             turn: 0,
             start_ns: 0,
             early: Vec::new(),
+            books: None,
         })
+    }
+
+    /// Keeps the budget of the workers' time as well.
+    #[must_use]
+    pub fn with_books(self, books: Books) -> Self {
+        Self { books: Some(books), ..self }
+    }
+
+    /// Stores the budget so far, and the requests that have ended since.
+    fn store_budget(&mut self, now_ns: u64, sink: &mut Sink) {
+        let Some(books) = &mut self.books else { return };
+        // What cannot be had now is had with the next flush.
+        if let Ok((budget, requests)) = books.take(now_ns, self.start_ns) {
+            sink.set_budget(budget);
+            requests.into_iter().for_each(|request| sink.push_served(request));
+        }
     }
 
     fn count_lost(&mut self, sink: &mut Sink) {
@@ -379,6 +399,11 @@ impl Sampler for KernelSampler {
         self.last_id += 1;
         let refuses = |error: ProbeError| TargetIssue::NeedsOutside { reason: error.to_string() };
         self.probe.watch(pid, self.last_id, &plan).map_err(refuses)?;
+        if let Some(books) = &mut self.books {
+            let known = sink.processes().get(process.id().index());
+            let (language, title) = known.map(|known| (known.language, &*known.title)).unwrap_or_default();
+            books.add(pid, language, title).map_err(refuses)?;
+        }
         self.processes.push(Target {
             id: self.last_id,
             process,
@@ -394,6 +419,9 @@ impl Sampler for KernelSampler {
     }
 
     fn remove(&mut self, pid: u32, now_ns: u64, sink: &mut Sink) {
+        if let Some(books) = &mut self.books {
+            books.remove(pid);
+        }
         let Self { processes, code, probe, gone, turn, .. } = self;
         for mut target in processes.extract_if(.., |target| target.process.pid() == pid) {
             probe.forget(pid);
@@ -466,9 +494,11 @@ impl Sampler for KernelSampler {
 
     fn before_flush(&mut self, now_ns: u64, sink: &mut Sink) {
         self.store_under_way(now_ns, sink);
+        self.store_budget(now_ns, sink);
     }
 
     fn finish(&mut self, now_ns: u64, sink: &mut Sink) {
+        self.store_budget(now_ns, sink);
         let taken = self.probe.stop().unwrap_or_default();
         let monotonic_ns = monotonic_ns();
         self.take_events(now_ns, sink);

@@ -3,6 +3,7 @@
 //! Owns targets that come and go, the schedule, the samplers, and the `.slip` file. Never knows
 //! an output format and never prints.
 
+mod books;
 mod copied_stacks;
 pub mod file;
 mod heap;
@@ -20,6 +21,7 @@ mod target;
 mod tasks;
 mod title;
 
+pub use books::Books;
 pub use heap::use_huge_pages;
 pub use kernel::KernelSampler;
 pub use launch::{Launched, launch};

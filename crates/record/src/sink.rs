@@ -1,8 +1,8 @@
 //! Where samplers put what they see: numbers for processes, threads and requests, and what is new since the last flush.
 
 use slip_model::{
-    Batch, Interner, Process, ProcessId, Request, RequestId, Sample, SampleBlock, Thread, ThreadId, Totals,
-    Wait,
+    Batch, Budget, Interner, Process, ProcessId, Request, RequestId, Sample, SampleBlock, ServedRequest,
+    Thread, ThreadId, Totals, Wait,
 };
 use slip_remote::prefetch;
 
@@ -24,6 +24,8 @@ pub struct Sink {
     samples: SampleBlock,
     waits: Vec<Wait>,
     requests: Vec<Request>,
+    budget: Option<Budget>,
+    served: Vec<ServedRequest>,
     last_request: u32,
 }
 
@@ -106,6 +108,16 @@ impl Sink {
         self.requests.push(request);
     }
 
+    /// Sets the budget of the workers' time so far, without its requests.
+    pub fn set_budget(&mut self, budget: Budget) {
+        self.budget = Some(budget);
+    }
+
+    /// Adds a request of the budget that has ended.
+    pub fn push_served(&mut self, request: ServedRequest) {
+        self.served.push(request);
+    }
+
     /// Processes so far.
     pub fn processes(&self) -> &[Process] {
         &self.processes
@@ -141,6 +153,8 @@ impl Sink {
             samples: std::mem::take(&mut self.samples),
             waits: std::mem::take(&mut self.waits),
             requests: std::mem::take(&mut self.requests),
+            budget: self.budget.take(),
+            served: std::mem::take(&mut self.served),
             totals: self.totals,
         }
     }

@@ -31,7 +31,7 @@ pub use memory::{
     Memory, Range, ReadError, RemoteAddr, SharedObject, SharedRange, Symbols, read_c_string, read_u64,
 };
 pub use pause::Pause;
-pub use perf::{PerfScope, open_perf_event};
+pub use perf::{PerfEvent, PerfScope, open_perf_event};
 pub use plan::{Copied, PlanRange, StackPlan, ThreadPlan};
 pub use prefetch::prefetch;
 pub use procfs::{

@@ -1,10 +1,11 @@
-//! Software events of `perf_event_open`.
+//! Events of `perf_event_open` that need no hardware.
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 
-/// `PERF_TYPE_SOFTWARE` (`include/uapi/linux/perf_event.h`).
+/// `enum perf_type_id` (`include/uapi/linux/perf_event.h`).
 const PERF_TYPE_SOFTWARE: u32 = 1;
+const PERF_TYPE_TRACEPOINT: u32 = 2;
 const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 8;
 
 /// `struct perf_event_attr` as of its first version.
@@ -23,6 +24,15 @@ struct Attr {
     config1: u64,
 }
 
+/// Which events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PerfEvent {
+    /// Of `enum perf_sw_ids`.
+    Software(u64),
+    /// By the number that tracefs gives a tracepoint.
+    Tracepoint(u64),
+}
+
 /// Whose events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PerfScope {
@@ -32,20 +42,22 @@ pub enum PerfScope {
     Cpu(u32),
 }
 
-/// Opens software event `config` (`enum perf_sw_ids`) with the bits `flags` of `perf_event_attr`; it counts at once.
+/// Opens an event with the bits `flags` of `perf_event_attr`; it counts at once.
 ///
 /// # Errors
 ///
 /// If the kernel refuses, as in most containers, or has no such thread or CPU.
-pub fn open_perf_event(config: u64, sample_period: u64, flags: u64, scope: PerfScope) -> io::Result<OwnedFd> {
-    let attr = Attr {
-        kind: PERF_TYPE_SOFTWARE,
-        size: size_of::<Attr>() as u32,
-        config,
-        sample_period,
-        flags,
-        ..Attr::default()
+pub fn open_perf_event(
+    event: PerfEvent,
+    sample_period: u64,
+    flags: u64,
+    scope: PerfScope,
+) -> io::Result<OwnedFd> {
+    let (kind, config) = match event {
+        PerfEvent::Software(number) => (PERF_TYPE_SOFTWARE, number),
+        PerfEvent::Tracepoint(number) => (PERF_TYPE_TRACEPOINT, number),
     };
+    let attr = Attr { kind, size: size_of::<Attr>() as u32, config, sample_period, flags, ..Attr::default() };
     let (tid, cpu) = match scope {
         PerfScope::Thread(tid) => (tid.cast_signed(), -1),
         PerfScope::Cpu(cpu) => (-1, cpu.cast_signed()),

@@ -6,7 +6,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::descriptors::are_getting_scarce;
-use crate::perf::{PerfScope, open_perf_event};
+use crate::perf::{PerfEvent, PerfScope, open_perf_event};
 use crate::prefetch::prefetch;
 
 /// `PERF_COUNT_SW_DUMMY` and bits of `perf_event_attr` (`include/uapi/linux/perf_event.h`).
@@ -74,7 +74,8 @@ impl Ring {
     pub(crate) fn watch(tid: u32, notes: Notes) -> io::Result<Self> {
         let task = if notes == Notes::SwitchesAndTasks { TASK } else { 0 };
         let flags = EXCLUDE_KERNEL | CONTEXT_SWITCH | task;
-        let event = open_perf_event(PERF_COUNT_SW_DUMMY, 0, flags, PerfScope::Thread(tid))?;
+        let event =
+            open_perf_event(PerfEvent::Software(PERF_COUNT_SW_DUMMY), 0, flags, PerfScope::Thread(tid))?;
         if are_getting_scarce(&event) {
             return Err(io::Error::from_raw_os_error(libc::EMFILE));
         }

@@ -3,3 +3,5 @@
 #define BPF_CORE_READ_2(pointer, a, b) ((pointer) && (pointer)->a ? (pointer)->a->b : 0)
 #define BPF_CORE_READ_NAME(a, b, name, ...) name
 #define BPF_CORE_READ(pointer, ...) BPF_CORE_READ_NAME(__VA_ARGS__, BPF_CORE_READ_2, BPF_CORE_READ_1, )(pointer, __VA_ARGS__)
+#define BPF_CORE_READ_BITFIELD_PROBED(pointer, field) (pointer)->field
+#define bpf_core_field_offset(type, field) __builtin_offsetof(type, field)

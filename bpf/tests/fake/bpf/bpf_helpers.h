@@ -15,6 +15,7 @@
 #define barrier() (void) 0
 
 struct task_struct;
+struct sock;
 
 /* What the tests set and look at. */
 extern struct task_struct *fake_task;
@@ -30,6 +31,8 @@ long fake_update(const void *map, const void *key, const void *value);
 long fake_output(const void *event, uint64_t bytes, uint64_t flags);
 /* NULL if the task has none and none is to be made. */
 void *fake_storage(const struct task_struct *task, bool make);
+void *fake_socket_storage(const struct sock *socket, bool make);
+void *fake_reserve(uint64_t bytes);
 long fake_write(const void *bytes, uint32_t length);
 /* The kernel's own stack; that of a task that does not run if one is given. */
 long fake_stack(const struct task_struct *task, void *to, uint32_t bytes);
@@ -44,10 +47,24 @@ long fake_print(const void *values, uint32_t bytes);
 #define bpf_task_pt_regs(task) ((long) &fake_regs)
 #define bpf_task_storage_get(map, task, value, flags) fake_storage(task, (flags) & BPF_LOCAL_STORAGE_GET_F_CREATE)
 #define bpf_probe_read_kernel(to, bytes, from) (memcpy(to, from, bytes), 0)
+#define bpf_get_current_task_btf() fake_task
+#define bpf_sk_storage_get(map, socket, value, flags) fake_socket_storage(socket, (flags) & BPF_SK_STORAGE_GET_F_CREATE)
+#define bpf_ringbuf_reserve(ring, bytes, flags) fake_reserve(bytes)
+#define bpf_ringbuf_submit(event, flags) ((void) (event))
 #define bpf_seq_write(file, data, bytes) fake_write(data, bytes)
 #define bpf_seq_printf(file, format, length, values, bytes) ((void) (format), fake_print(values, bytes))
 #define bpf_get_stack(context, to, bytes, flags) fake_stack(NULL, to, bytes)
 #define bpf_get_task_stack(task, to, bytes, flags) fake_stack(task, to, bytes)
+
+/* What a loop calls says whether it is the last time. */
+static inline long bpf_loop(uint32_t times, long (*each)(uint32_t, void *), void *context, uint64_t flags)
+{
+	uint32_t at = 0;
+	while (at < times && each(at, context) == 0) {
+		at++;
+	}
+	return at;
+}
 
 #define bpf_get_current_pid_tgid() ((uint64_t) fake_pid << 32 | fake_tid)
 #define bpf_get_ns_current_pid_tgid(device, inode, ids, bytes) \

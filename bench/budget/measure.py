@@ -1,0 +1,190 @@
+"""Measures for `bench/budget/run`, which see."""
+
+import argparse
+import contextlib
+import glob
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
+# pylint: disable=wrong-import-position
+from interval import middle, text
+
+BOOKS, STACK = "target/release/examples/books", "labs/stack/stack"
+
+#: Most BPF time for a call, us; most CPU more for a call and most calls a second less, per cent.
+BPF_BAR, CPU_BAR, CALLS_BAR = 2.0, 8.0, 5.0
+SLICE_S, PEER_SLICE_S = 0.25, 1.0
+#: Calls of a page.
+GETS = 40
+#: Most by which the workers' time may differ from a clock inside, and the clients' from the load generator, per cent.
+WORKER_BAR, CLIENT_BAR = 2.0, 5.0
+
+
+class Stack:
+    """The lab stack in a folder of its own."""
+
+    def __init__(self, *options):
+        self.folder = tempfile.mkdtemp(prefix="slip-budget.", dir="/var/tmp")
+        self.environment = {**os.environ, "SLIP_STACK_DIR": self.folder}
+        self.run("up", *options)
+        shown = self.run("env")
+        self.values = dict(word.split("=", 1) for line in shown.splitlines() for word in shlex.split(line.removeprefix("export ")) if "=" in word)
+
+    def run(self, *arguments):
+        ran = subprocess.run([STACK, *arguments], env=self.environment, stdout=subprocess.PIPE, text=True, check=False)
+        if ran.returncode:
+            sys.exit(f"error: {STACK} {' '.join(arguments)} failed")
+        return ran.stdout
+
+    def load(self, *arguments):
+        return subprocess.Popen([STACK, "load", *map(str, arguments)], env=self.environment, stdout=subprocess.PIPE, text=True)
+
+    def down(self):
+        subprocess.run([STACK, "down", "--delete"], env=self.environment, stdout=subprocess.DEVNULL, check=False)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Books:
+    """A process that keeps books of others, when told to."""
+
+    def __init__(self, pids):
+        self.process = subprocess.Popen([BOOKS, *map(str, pids)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.pid = self.process.pid
+
+    def tell(self, word):
+        print(word, file=self.process.stdin, flush=True)
+        answer = self.process.stdout.readline().strip()
+        if not answer:
+            sys.exit("error: the books cannot be kept")
+        return answer
+
+    def bpf_ns(self):
+        """What all programs have taken so far."""
+        total = 0
+        for path in glob.glob(f"/proc/{self.pid}/fdinfo/*"):
+            with contextlib.suppress(OSError), open(path) as lines:
+                found = re.search(r"^run_time_ns:\s*(\d+)", lines.read(), re.MULTILINE)
+                total += int(found[1]) if found else 0
+        return total
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def cpu_ns(pids):
+    total = 0
+    for pid in pids:
+        for path in glob.glob(f"/proc/{pid}/task/*/schedstat"):
+            with contextlib.suppress(OSError), open(path) as line:
+                total += int(line.read().split()[0])
+    return total
+
+
+def children(pid):
+    with open(f"/proc/{pid}/task/{pid}/children") as line:
+        return [int(child) for child in line.read().split()]
+
+
+class Redis:
+    def __init__(self, port):
+        self.socket = socket.create_connection(("127.0.0.1", port))
+        self.file = self.socket.makefile("rb")
+
+    def calls(self):
+        self.socket.sendall(b"*2\r\n$4\r\nINFO\r\n$5\r\nstats\r\n")
+        length = int(self.file.readline()[1:])
+        text = self.file.read(length + 2).decode()
+        return int(re.search(r"total_commands_processed:(\d+)", text)[1])
+
+
+def cost(options):
+    stack = Stack("--children", "2")
+    try:
+        workers = children(int(stack.values["STACK_FPM_PID"]))
+        servers = [int(stack.values["STACK_REDIS_PID"]), int(stack.values["STACK_NGINX_PID"])]
+        servers += children(servers[1])
+        redis, books = Redis(int(stack.values["STACK_REDIS_PORT"])), Books(workers)
+        load = stack.load("--rate", 0, "--concurrency", 2, "--target", "lab", "--url", f"/lab/redis.php?gets={GETS}", "--seconds", 100_000)
+        try:
+            time.sleep(1)
+            return compare(options, workers + servers, redis, books)
+        finally:
+            load.send_signal(signal.SIGKILL)
+            load.wait()
+            books.end()
+    finally:
+        stack.down()
+
+
+def measure(pids, redis, seconds, more=()):
+    calls, used, own, begin = redis.calls(), cpu_ns(pids), cpu_ns(more), time.perf_counter()
+    time.sleep(seconds)
+    took = time.perf_counter() - begin
+    calls = redis.calls() - calls
+    return calls / took, (cpu_ns(pids) - used) / calls, (cpu_ns(more) - own) / calls
+
+
+def compare(options, pids, redis, books):
+    rounds = {"empty": [], "on": []}
+    for number in range(options.slices):
+        for variant in ("empty", "on") if number % 2 else ("on", "empty"):
+            # Each beside nothing, before it or after it.
+            first = (number // 2) % 2
+            nothing = measure(pids, redis, SLICE_S) if first else None
+            books.tell(variant)
+            found = measure(pids, redis, SLICE_S, [books.pid])
+            books.tell("off")
+            nothing = nothing or measure(pids, redis, SLICE_S)
+            rounds[variant].append((100 * (1 - found[0] / nothing[0]), 100 * ((found[1] + found[2]) / nothing[1] - 1), nothing[0]))
+    with open("/proc/sys/kernel/bpf_stats_enabled", "w") as switch:
+        switch.write("1")
+    try:
+        each = []
+        books.tell("on")
+        for _ in range(20):
+            calls, taken = redis.calls(), books.bpf_ns()
+            time.sleep(SLICE_S)
+            each.append((books.bpf_ns() - taken) / (redis.calls() - calls) / 1e3)
+        books.tell("off")
+    finally:
+        with open("/proc/sys/kernel/bpf_stats_enabled", "w") as switch:
+            switch.write("0")
+    rate = statistics.median(nothing for found in rounds.values() for _, _, nothing in found)
+    bpf = middle(each)
+    print(f"{rate:,.0f} calls a second; programs {text(bpf)} us a call (bar {BPF_BAR:.0f})")
+    parts, holds = [f"{rate:,.0f} calls a second, BPF {text(bpf)} us a call (bar {BPF_BAR:.0f})"], bpf[2] <= BPF_BAR
+    for variant, found in rounds.items():
+        fewer, more = middle([one for one, _, _ in found]), middle([one for _, one, _ in found])
+        parts.append(f"{variant}: CPU per call {text(more)} % more, calls {text(fewer)} % fewer")
+        if variant == "on":
+            holds = holds and more[2] <= CPU_BAR and fewer[0] <= CALLS_BAR
+    print(f"result: {'; '.join(parts)} (bars {CPU_BAR:.0f} and {CALLS_BAR:.0f}); {options.slices} paired slices of each")
+    return 0 if holds else 1
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    commands = parser.add_subparsers(dest="command", required=True)
+    of_cost = commands.add_parser("cost")
+    of_cost.add_argument("--slices", type=int, default=300)
+    of_cost.add_argument("--peers", action="store_true")
+    of_sums = commands.add_parser("sums")
+    of_sums.add_argument("--seconds", type=float, default=10)
+    options = parser.parse_args()
+    return {"cost": cost}[options.command](options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,711 @@
+/* Where the time of workers goes: in which request, and in which part of it each thread is at each moment. */
+
+#include "account.h"
+#include "file.h"
+#include "protocol.h"
+#include "socket.h"
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";
+
+/* An arrival explains a wake-up of the same CPU that comes so soon after it: the one calls for the other. */
+#define WOKEN_BY_ARRIVAL_NS 20000
+
+/* Who had the CPU is asked only of a thread that was ready for so long. */
+#define TAKEN_NS 20000
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u32);
+	__type(value, struct slip_budget_target);
+} budget_targets SEC(".maps");
+
+/* Programs that had a CPU for which a worker was ready. */
+struct taker {
+	char name[16];
+	__u32 is_worker;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, struct taker);
+	__type(value, __u64);
+} takers SEC(".maps");
+
+/* A program on a system call's tracepoint gets this (tracing/events/syscalls). */
+struct call_entry {
+	__u64 common;
+	__s64 number;
+	__u64 arguments[6];
+};
+
+struct call_exit {
+	__u64 common;
+	__s64 number;
+	__s64 result;
+};
+
+static __always_inline struct slip_thread *thread_of(struct task_struct *task)
+{
+	return bpf_task_storage_get(&threads, task, 0, 0);
+}
+
+static __always_inline struct slip_thread *own_thread(void)
+{
+	return thread_of(bpf_get_current_task_btf());
+}
+
+/* What a thread waits for at this file. */
+static __always_inline __u32 wait_at_file(struct slip_thread *thread, const struct file *file)
+{
+	__u32 type = type_of_file(file);
+
+	if (type != TYPE_SOCKET) {
+		return type == TYPE_FIFO || type == TYPE_CHARACTER || !type ? SLIP_PART_OTHER : SLIP_PART_DISK;
+	}
+	const struct sock *socket = socket_of_file(file);
+	if (!socket) {
+		return SLIP_PART_OTHER;
+	}
+	if ((__u64) socket == thread->last_socket) {
+		thread->endpoint = thread->last_endpoint;
+		return SLIP_PART_WAIT;
+	}
+	if (BPF_CORE_READ(socket, __sk_common.skc_state) == TCP_LISTEN) {
+		return SLIP_IDLE;
+	}
+	switch (role_of(socket)) {
+		case ROLE_INBOUND:
+			return SLIP_PART_CLIENT;
+		case ROLE_OUTBOUND:
+			thread->endpoint = endpoint_of(socket);
+			return SLIP_PART_WAIT;
+		default:
+			return SLIP_PART_OTHER;
+	}
+}
+
+/* What a thread is blocked by. */
+static __always_inline __u32 blocked_part(struct task_struct *task, struct slip_thread *thread, const struct pt_regs *regs)
+{
+	__s64 call = regs->orig_rax;
+	__u32 other = BPF_CORE_READ_BITFIELD_PROBED(task, in_iowait) ? SLIP_PART_DISK : SLIP_PART_OTHER;
+	__u32 number = 0;
+
+	if (call < 0) {
+		/* No system call: a page. */
+		return other == SLIP_PART_DISK ? SLIP_PART_DISK : SLIP_PART_MEMORY;
+	}
+	if (takes_file(call)) {
+		return wait_at_file(thread, file_of_number(task, regs->rdi));
+	}
+	switch (call) {
+		case 7: case 271: /* poll, ppoll */
+			if (regs->rsi == 1 && bpf_probe_read_user(&number, sizeof number, (const void *) regs->rdi) == 0) {
+				return wait_at_file(thread, file_of_number(task, number));
+			}
+			return regs->rsi ? SLIP_SEVERAL : SLIP_PART_SLEEP;
+		case 23: case 270: /* select, pselect6 */
+			return regs->rdi ? SLIP_SEVERAL : SLIP_PART_SLEEP;
+		case 232: case 281: case 441: /* epoll_wait, epoll_pwait, epoll_pwait2 */
+			return SLIP_SEVERAL;
+		case 35: case 230: /* nanosleep, clock_nanosleep */
+			return SLIP_PART_SLEEP;
+		case 72: case 73: case 65: case 220: /* fcntl, flock, semop, semtimedop */
+			return SLIP_PART_LOCK;
+		case 9: case 10: case 11: case 12: case 25: case 28: /* mmap, mprotect, munmap, brk, mremap, madvise */
+			return other == SLIP_PART_DISK ? SLIP_PART_DISK : SLIP_PART_MEMORY;
+		case 2: case 4: case 5: case 6: case 21: case 82: case 83: case 87: case 257: case 262: case 263: case 269: case 332:
+			/* open, stat, fstat, lstat, access, rename, mkdir, unlink, openat, newfstatat, unlinkat, faccessat, statx */
+			return SLIP_PART_DISK;
+		case 202: { /* futex */
+			const struct slip_budget_target *target = bpf_map_lookup_elem(&budget_targets, &thread->pid);
+			return target && regs->rdi >= target->runtime_begin && regs->rdi < target->runtime_end ? SLIP_PART_GIL : SLIP_PART_LOCK;
+		}
+		default:
+			return other;
+	}
+}
+
+/* Whether a thread that waits like that may be about to begin a request. */
+static __always_inline bool may_be_idle(__u32 part)
+{
+	return part == SLIP_IDLE || part == SLIP_SEVERAL || part == SLIP_PART_CLIENT || part == SLIP_PART_LOCK;
+}
+
+/* From now on the thread's time is known: it is between two requests. */
+static __always_inline void begin_watch(struct slip_thread *thread, __u64 now)
+{
+	begin_change(thread);
+	thread->flags &= ~SLIP_THREAD_UNKNOWN;
+	thread->first_ns = thread->since_ns = thread->pending_ns = now;
+	thread->idle_ns = thread->shared_ns = thread->connecting_ns = 0;
+	for (__u32 part = 0; part < SLIP_PARTS; part++) {
+		thread->between[part] = thread->current[part] = thread->tail[part] = 0;
+	}
+	__builtin_memset(thread->endpoints, 0, sizeof thread->endpoints);
+	end_change(thread);
+}
+
+/* The thread is blocked from now on. */
+static __always_inline void block(struct task_struct *task, struct slip_thread *thread, __u64 now)
+{
+	const struct pt_regs *regs = (const struct pt_regs *) bpf_task_pt_regs(task);
+
+	thread->endpoint = SLIP_ENDPOINT_NONE;
+	thread->ready_ns = 0;
+	if (!regs) {
+		thread->part = SLIP_PART_OTHER;
+		return;
+	}
+	__u32 part = blocked_part(task, thread, regs);
+	/* One that PHP has begun ends as PHP says. */
+	if (thread->responded && !(thread->flags & SLIP_THREAD_STARTED) && may_be_idle(part)) {
+		end_requests(thread, now, false);
+	}
+	if (thread->flags & SLIP_THREAD_UNKNOWN && (part == SLIP_IDLE || part == SLIP_SEVERAL)) {
+		begin_watch(thread, now);
+	}
+	if (!is_open(thread)) {
+		begin_change(thread);
+		move(thread->between, thread->current);
+		end_change(thread);
+		part = SLIP_IDLE;
+	} else if (part == SLIP_IDLE) {
+		part = SLIP_PART_OTHER;
+	} else if (thread->flags & SLIP_THREAD_CONNECTING) {
+		part = SLIP_PART_CONNECT;
+	}
+	thread->part = part;
+}
+
+static __always_inline void leave(struct task_struct *task, struct slip_thread *thread, bool preempted)
+{
+	__u64 now = bpf_ktime_get_ns();
+
+	is_running(task, thread, now);
+	account(thread, now);
+	if (preempted) {
+		thread->part = SLIP_PART_PREEMPTED;
+		thread->ready_ns = now;
+	} else {
+		block(task, thread, now);
+	}
+	thread->flags |= SLIP_THREAD_OFF;
+}
+
+/* Who had the CPU that the thread was ready for. */
+static __always_inline void note_taker(struct task_struct *task, __u64 ns)
+{
+	struct taker taker = {};
+
+	if (task->pid) {
+		__builtin_memcpy(taker.name, task->comm, sizeof taker.name);
+		taker.is_worker = thread_of(task) != NULL;
+	}
+	__u64 *sum = bpf_map_lookup_elem(&takers, &taker);
+	if (sum) {
+		__sync_fetch_and_add(sum, ns);
+	} else {
+		bpf_map_update_elem(&takers, &taker, &ns, BPF_NOEXIST);
+	}
+}
+
+static __always_inline void arrive(struct task_struct *previous, struct slip_thread *thread)
+{
+	__u64 now = bpf_ktime_get_ns();
+
+	account(thread, now);
+	if (thread->ready_ns && now > thread->ready_ns + TAKEN_NS && thread->part != SLIP_IDLE) {
+		note_taker(previous, now - thread->ready_ns);
+	}
+	if (thread->part == SLIP_IDLE) {
+		/* We were not told that it was woken. */
+		thread->pending_ns = now;
+	}
+	thread->ready_ns = 0;
+	thread->flags &= ~SLIP_THREAD_OFF;
+	thread->endpoint = SLIP_ENDPOINT_NONE;
+	thread->part = running_part(thread);
+}
+
+/* Arguments: whether it was preempted, the task that leaves, the one that comes. */
+SEC("tp_btf/sched_switch")
+int account_switch(__u64 *context)
+{
+	struct task_struct *previous = (struct task_struct *) context[1], *next = (struct task_struct *) context[2];
+	struct slip_thread *thread = thread_of(previous);
+
+	/* A task that ends has 0x80 (TASK_DEAD). */
+	if (thread && !(previous->__state & 0x80)) {
+		leave(previous, thread, context[0] || previous->__state == 0);
+	}
+	thread = thread_of(next);
+	if (thread) {
+		arrive(previous, thread);
+	}
+	return 0;
+}
+
+/* Whoever wakes the thread runs this on its own CPU, before the thread may get one. */
+SEC("tp_btf/sched_waking")
+int account_waking(__u64 *context)
+{
+	struct slip_thread *thread = thread_of((struct task_struct *) context[0]);
+	__u32 zero = 0;
+
+	if (!thread || !(thread->flags & SLIP_THREAD_OFF) || thread->ready_ns) {
+		return 0;
+	}
+	__u64 now = bpf_ktime_get_ns();
+	if (thread->part == SLIP_SEVERAL) {
+		const struct arrival *arrival = bpf_map_lookup_elem(&arrivals, &zero);
+		thread->part = SLIP_PART_SLEEP;
+		if (arrival && now - arrival->time_ns < WOKEN_BY_ARRIVAL_NS) {
+			if (arrival->role == ROLE_OUTBOUND) {
+				thread->part = SLIP_PART_WAIT;
+				thread->endpoint = arrival->endpoint;
+			} else {
+				thread->part = arrival->role == ROLE_INBOUND ? SLIP_PART_CLIENT : SLIP_PART_OTHER;
+			}
+		}
+	}
+	account(thread, now);
+	if (thread->part == SLIP_IDLE) {
+		thread->pending_ns = now;
+	}
+	if (thread->part != SLIP_PART_WAIT) {
+		thread->endpoint = SLIP_ENDPOINT_NONE;
+	}
+	thread->part = SLIP_PART_WAKE;
+	thread->ready_ns = now;
+	return 0;
+}
+
+/* Data has come for a socket, in any process or none. */
+SEC("tp_btf/sk_data_ready")
+int account_arrival(__u64 *context)
+{
+	struct sock *socket = (struct sock *) context[0];
+	__u32 zero = 0;
+	struct arrival *arrival = bpf_map_lookup_elem(&arrivals, &zero);
+	struct connection *connection = bpf_sk_storage_get(&connections, socket, NULL, 0);
+
+	if (!arrival) {
+		return 0;
+	}
+	if (!connection && is_for_target(socket)) {
+		connection = connection_of(socket);
+	}
+	__u64 now = bpf_ktime_get_ns();
+	arrival->socket = (__u64) socket;
+	arrival->time_ns = now;
+	arrival->role = connection ? connection->role : ROLE_NONE;
+	arrival->endpoint = connection ? connection->endpoint : SLIP_ENDPOINT_NONE;
+	if (connection && !connection->arrived_ns) {
+		connection->arrived_ns = now;
+	}
+	return 0;
+}
+
+/* A thread begins to send. */
+SEC("tp_btf/tcp_sendmsg_locked")
+int account_sending(__u64 *context)
+{
+	struct slip_thread *thread = own_thread();
+
+	if (!thread || thread->flags & SLIP_THREAD_TRANSFERS) {
+		return 0;
+	}
+	struct connection *connection = connection_of((struct sock *) context[0]);
+	if (connection && connection->role == ROLE_OUTBOUND) {
+		thread->last_endpoint = connection->endpoint;
+		change(bpf_get_current_task_btf(), thread, SLIP_THREAD_IN_FAULT, SLIP_THREAD_TRANSFERS);
+	}
+	return 0;
+}
+
+/* A thread has sent, or could not: the result is negative then. */
+SEC("tp_btf/sock_send_length")
+int account_sent(__u64 *context)
+{
+	struct slip_thread *thread = own_thread();
+	struct sock *socket = (struct sock *) context[0];
+	int sent = context[1];
+
+	if (!thread) {
+		return 0;
+	}
+	struct connection *connection = connection_of(socket);
+	if (!connection) {
+		return 0;
+	}
+	__u32 stop = SLIP_THREAD_TRANSFERS | SLIP_THREAD_IN_FAULT;
+	if (connection->role == ROLE_OUTBOUND && sent > 0) {
+		__u32 endpoint = connection->endpoint;
+		if (!connection->sent) {
+			note_protocol(endpoint, protocol_of_call(bpf_get_current_task_btf(), connection->spoken));
+		}
+		stop |= SLIP_THREAD_CONNECTING;
+		change(bpf_get_current_task_btf(), thread, stop, 0);
+		thread->last_socket = (__u64) socket;
+		thread->last_endpoint = endpoint;
+		connection->asked = 1;
+		if (endpoint < SLIP_ENDPOINTS && thread->connecting_ns) {
+			begin_change(thread);
+			thread->endpoints[endpoint].connects++;
+			thread->endpoints[endpoint].connect_ns += thread->connecting_ns;
+			thread->connecting_ns = 0;
+			end_change(thread);
+		}
+		connection->sent = 1;
+		return 0;
+	}
+	if (thread->flags & stop) {
+		change(bpf_get_current_task_btf(), thread, stop, 0);
+	}
+	if (connection->role == ROLE_INBOUND && sent > 0) {
+		struct slip_open *open = find_open(thread, (__u64) socket);
+		if (open) {
+			note_response(thread, open, bpf_ktime_get_ns());
+		}
+	}
+	return 0;
+}
+
+/* A thread has read; nothing at the end of the stream. */
+SEC("tp_btf/sock_recv_length")
+int account_received(__u64 *context)
+{
+	struct slip_thread *thread = own_thread();
+	struct sock *socket = (struct sock *) context[0];
+	int received = context[1];
+
+	if (!thread || received < 0) {
+		return 0;
+	}
+	struct connection *connection = connection_of(socket);
+	if (!connection) {
+		return 0;
+	}
+	if (connection->role == ROLE_OUTBOUND) {
+		__u32 endpoint = connection->endpoint;
+		connection->spoken = 1;
+		if (received && connection->asked && endpoint < SLIP_ENDPOINTS) {
+			connection->asked = 0;
+			thread->endpoints[endpoint].calls++;
+		}
+		return 0;
+	}
+	if (connection->role != ROLE_INBOUND) {
+		return 0;
+	}
+	__u64 now = bpf_ktime_get_ns(), arrived = connection->arrived_ns;
+	struct slip_open *open = find_open(thread, (__u64) socket);
+	connection->arrived_ns = 0;
+	is_running(bpf_get_current_task_btf(), thread, now);
+	account(thread, now);
+	if (open && received && !call_may_begin_request(bpf_get_current_task_btf())) {
+		return 0;
+	}
+	if (open && (open->response_ns || !received)) {
+		/* The last one on this connection has ended, unless PHP goes on with it. */
+		if (thread->flags & SLIP_THREAD_STARTED) {
+			return 0;
+		}
+		end_request(thread, open, now);
+		open = NULL;
+	}
+	if (!open && received) {
+		if (thread->flags & SLIP_THREAD_UNKNOWN) {
+			begin_watch(thread, now);
+		}
+		begin_request(thread, (__u64) socket, arrived, now);
+	}
+	return 0;
+}
+
+/* Arguments: the address, the registers, the error's code. */
+SEC("tp_btf/page_fault_user")
+int account_fault(__u64 *context)
+{
+	struct slip_thread *thread = own_thread();
+
+	if (thread) {
+		change(bpf_get_current_task_btf(), thread, 0, SLIP_THREAD_IN_FAULT);
+	}
+	return 0;
+}
+
+/* The kernel counts a fault when it has been dealt with. */
+SEC("perf_event")
+int account_fault_end(struct bpf_perf_event_data *context)
+{
+	struct slip_thread *thread = own_thread();
+
+	if (thread && thread->flags & SLIP_THREAD_IN_FAULT) {
+		change(bpf_get_current_task_btf(), thread, SLIP_THREAD_IN_FAULT, 0);
+	}
+	return 0;
+}
+
+/* mmap, munmap, brk, madvise, mremap, mprotect. */
+SEC("tracepoint")
+int account_memory_call(struct call_entry *context)
+{
+	struct slip_thread *thread = own_thread();
+
+	if (thread) {
+		change(bpf_get_current_task_btf(), thread, SLIP_THREAD_IN_FAULT, SLIP_THREAD_IN_MEMORY_CALL);
+	}
+	return 0;
+}
+
+SEC("tracepoint")
+int account_memory_call_end(struct call_exit *context)
+{
+	struct slip_thread *thread = own_thread();
+
+	if (thread && thread->flags & SLIP_THREAD_IN_MEMORY_CALL) {
+		change(bpf_get_current_task_btf(), thread, SLIP_THREAD_IN_MEMORY_CALL, 0);
+	}
+	return 0;
+}
+
+SEC("tracepoint")
+int account_connect(struct call_entry *context)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct slip_thread *thread = thread_of(task);
+
+	if (!thread) {
+		return 0;
+	}
+	const struct file *file = file_of_number(task, context->arguments[0]);
+	if (type_of_file(file) != TYPE_SOCKET) {
+		return 0;
+	}
+	const struct sock *socket = socket_of_file(file);
+	if (socket && BPF_CORE_READ(socket, sk_type) == SOCK_STREAM) {
+		change(task, thread, SLIP_THREAD_IN_FAULT, SLIP_THREAD_CONNECTING);
+		thread->connecting_file = context->arguments[0];
+		thread->connecting_ns = 0;
+	}
+	return 0;
+}
+
+SEC("tracepoint")
+int account_connect_end(struct call_exit *context)
+{
+	struct slip_thread *thread = own_thread();
+
+	/* EINPROGRESS: it goes on. */
+	if (thread && thread->flags & SLIP_THREAD_CONNECTING && context->result < 0 && context->result != -115) {
+		change(bpf_get_current_task_btf(), thread, SLIP_THREAD_CONNECTING, 0);
+	}
+	return 0;
+}
+
+/* A connection that is closed before anything was sent on it: to a server, or to a client that gets no response. */
+SEC("tracepoint")
+int account_close(struct call_entry *context)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct slip_thread *thread = thread_of(task);
+
+	if (!thread) {
+		return 0;
+	}
+	if (thread->flags & SLIP_THREAD_CONNECTING && context->arguments[0] == thread->connecting_file) {
+		change(task, thread, SLIP_THREAD_CONNECTING, 0);
+	}
+	if (is_open(thread) && !(thread->flags & SLIP_THREAD_STARTED)) {
+		const struct file *file = file_of_number(task, context->arguments[0]);
+		const struct sock *socket = type_of_file(file) == TYPE_SOCKET ? socket_of_file(file) : NULL;
+		struct slip_open *open = socket ? find_open(thread, (__u64) socket) : NULL;
+		if (open && !open->response_ns) {
+			change(task, thread, 0, 0);
+			end_request(thread, open, thread->since_ns);
+		}
+	}
+	return 0;
+}
+
+/* accept, accept4: who asks for the next connection has done with the last one, unless it serves several. */
+SEC("tracepoint")
+int account_accept(struct call_entry *context)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct slip_thread *thread = thread_of(task);
+
+	if (!thread) {
+		return 0;
+	}
+	change(task, thread, SLIP_THREAD_IN_FAULT, 0);
+	__u64 now = thread->since_ns;
+	end_requests(thread, now, thread->flags & SLIP_THREAD_STARTED);
+	if (thread->flags & SLIP_THREAD_UNKNOWN) {
+		begin_watch(thread, now);
+	}
+	return 0;
+}
+
+/* PHP begins a request. */
+SEC("uprobe")
+int account_php_startup(void *context)
+{
+	struct slip_thread *thread = own_thread();
+
+	if (thread && is_open(thread)) {
+		change(bpf_get_current_task_btf(), thread, SLIP_THREAD_IN_FAULT, SLIP_THREAD_STARTED | SLIP_THREAD_BOOTS);
+	}
+	return 0;
+}
+
+/* PHP runs the first line of the program. */
+SEC("uprobe")
+int account_php_script(void *context)
+{
+	struct slip_thread *thread = own_thread();
+
+	if (thread && thread->flags & SLIP_THREAD_BOOTS) {
+		change(bpf_get_current_task_btf(), thread, SLIP_THREAD_IN_FAULT | SLIP_THREAD_BOOTS, 0);
+	}
+	return 0;
+}
+
+/* PHP has done with a request. */
+SEC("uretprobe")
+int account_php_shutdown(void *context)
+{
+	struct slip_thread *thread = own_thread();
+
+	if (thread && thread->flags & SLIP_THREAD_STARTED) {
+		change(bpf_get_current_task_btf(), thread, SLIP_THREAD_IN_FAULT, 0);
+		end_requests(thread, thread->since_ns, true);
+	}
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exit")
+int account_exit(__u64 *context)
+{
+	struct task_struct *task = (struct task_struct *) context[0];
+	struct slip_thread *thread = thread_of(task);
+
+	if (!thread) {
+		return 0;
+	}
+	change(task, thread, 0, 0);
+	end_requests(thread, thread->since_ns, true);
+	begin_change(thread);
+	move(thread->between, thread->current);
+	end_change(thread);
+	struct slip_thread_ended *event = bpf_ringbuf_reserve(&served, sizeof *event, 0);
+	if (!event) {
+		count_budget(SLIP_BUDGET_LOST);
+		return 0;
+	}
+	event->kind = SLIP_EVENT_THREAD_ENDED;
+	event->reserved = 0;
+	event->listed.now_ns = thread->since_ns;
+	bpf_probe_read_kernel(&event->listed.thread, sizeof event->listed.thread, thread);
+	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
+	return 0;
+}
+
+static __always_inline struct slip_thread *add_thread(struct task_struct *task, __u64 now)
+{
+	struct slip_thread *thread = bpf_task_storage_get(&threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+
+	if (!thread) {
+		count_budget(SLIP_BUDGET_THREADS_LOST);
+		return NULL;
+	}
+	if (!thread->tid) {
+		thread->tid = task->pid;
+		thread->pid = task->tgid;
+		thread->first_ns = thread->since_ns = thread->pending_ns = now;
+		thread->endpoint = thread->last_endpoint = SLIP_ENDPOINT_NONE;
+		thread->flags = SLIP_THREAD_UNKNOWN;
+	}
+	return thread;
+}
+
+/* A thread of a target begins another one. Arguments: the parent, the child. */
+SEC("tp_btf/sched_process_fork")
+int account_fork(__u64 *context)
+{
+	struct task_struct *parent = (struct task_struct *) context[0], *child = (struct task_struct *) context[1];
+
+	if (parent->tgid == child->tgid && thread_of(parent)) {
+		struct slip_thread *thread = add_thread(child, bpf_ktime_get_ns());
+		if (thread) {
+			thread->flags |= SLIP_THREAD_OFF;
+			thread->part = SLIP_PART_WAKE;
+		}
+	}
+	return 0;
+}
+
+/* Begins with the threads of targets that are there already. What they do at first is known only of those that wait. */
+SEC("iter/task")
+int add_threads(struct bpf_iter__task *context)
+{
+	struct task_struct *task = context->task;
+
+	if (!task) {
+		return 0;
+	}
+	__u32 pid = task->tgid;
+	if (!bpf_map_lookup_elem(&budget_targets, &pid) || thread_of(task)) {
+		return 0;
+	}
+	__u64 now = bpf_ktime_get_ns();
+	struct slip_thread *thread = add_thread(task, now);
+	if (thread && !task->on_cpu) {
+		thread->flags |= SLIP_THREAD_OFF;
+		if (task->__state) {
+			block(task, thread, now);
+		} else {
+			thread->part = SLIP_PART_PREEMPTED;
+		}
+	}
+	return 0;
+}
+
+/* A thread that changes while it is copied is copied again, so often. Each change takes less time than a copy. */
+#define COPIES 16
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct slip_listed);
+} listing SEC(".maps");
+
+/* Lists all threads as they are now. */
+SEC("iter/task")
+int list_threads(struct bpf_iter__task *context)
+{
+	struct slip_thread *thread = context->task ? thread_of(context->task) : NULL;
+	__u32 zero = 0;
+	struct slip_listed *listed = bpf_map_lookup_elem(&listing, &zero);
+
+	if (!thread || !listed) {
+		return 0;
+	}
+	for (int i = 0; i < COPIES; i++) {
+		__u64 before = *(volatile __u64 *) &thread->sequence;
+		barrier();
+		bpf_probe_read_kernel(&listed->thread, sizeof listed->thread, thread);
+		listed->now_ns = bpf_ktime_get_ns();
+		barrier();
+		if (before % 2 == 0 && *(volatile __u64 *) &thread->sequence == before) {
+			bpf_seq_write(context->meta->seq, listed, sizeof *listed);
+			break;
+		}
+	}
+	return 0;
+}

@@ -1,0 +1,166 @@
+#ifndef SLIP_BUDGET_H
+#define SLIP_BUDGET_H
+
+/* What budget.bpf.c and its loader tell each other. `crates/probe/src/budget/wire.rs` has the same. */
+
+#include <linux/types.h>
+
+/* What a moment of a thread is spent on, as `model::Part`, which says what each means. */
+enum slip_part {
+	SLIP_PART_CODE,
+	SLIP_PART_BOOT,
+	SLIP_PART_MEMORY,
+	SLIP_PART_CONNECT,
+	SLIP_PART_TRANSFER,
+	SLIP_PART_WAIT,
+	SLIP_PART_CLIENT,
+	SLIP_PART_WAKE,
+	SLIP_PART_PREEMPTED,
+	SLIP_PART_LOCK,
+	SLIP_PART_GIL,
+	SLIP_PART_DISK,
+	SLIP_PART_SLEEP,
+	SLIP_PART_OTHER,
+	SLIP_PARTS,
+	/* Waiting for a request: no part of one. */
+	SLIP_IDLE = SLIP_PARTS,
+	/* Not known before what wakes the thread: it waits for several things. */
+	SLIP_SEVERAL,
+};
+
+/* Servers that are told apart. The last one stands for all others. */
+#define SLIP_ENDPOINTS 16
+#define SLIP_ENDPOINT_OTHERS (SLIP_ENDPOINTS - 1)
+#define SLIP_ENDPOINT_NONE 255
+
+/* Requests that a thread may have open at once. Further ones are counted, and their time is that of the thread alone. */
+#define SLIP_OPEN 32
+
+/* Longest path of a UNIX socket (`sun_path`). */
+#define SLIP_PATH_BYTES 108
+
+struct slip_endpoint_key {
+	__u16 family;
+	/* As in `struct sockaddr_in`: the first byte is the higher one. */
+	__u16 port;
+	/* IPv4 in the first four bytes, IPv6, or the path of a UNIX socket, in which an abstract name begins with a zero byte. */
+	__u8 address[SLIP_PATH_BYTES];
+};
+
+/* What was spoken first on a connection to an endpoint. */
+enum slip_protocol {
+	SLIP_PROTOCOL_UNKNOWN,
+	SLIP_PROTOCOL_REDIS,
+	SLIP_PROTOCOL_MYSQL,
+	SLIP_PROTOCOL_POSTGRESQL,
+	SLIP_PROTOCOL_MEMCACHED,
+	SLIP_PROTOCOL_HTTP,
+	SLIP_PROTOCOL_TLS,
+};
+
+struct slip_endpoint_time {
+	__u64 connects, calls, connect_ns, transfer_ns, wait_ns, wake_ns;
+};
+
+/* A request that a thread works on. */
+struct slip_open {
+	/* Its connection's `struct sock`; 0 for a free place. */
+	__u64 socket;
+	__u64 queued_ns, begin_ns, response_ns;
+};
+
+/* A thread of a target, and all of its time since it was first seen. */
+struct slip_thread {
+	/* Odd while it is being changed. */
+	__u64 sequence;
+	__u32 pid, tid;
+	__u64 first_ns;
+	/* Up to here all time is accounted for; what came since is `part`'s. */
+	__u64 since_ns;
+	/* The time since the last request ended, or since the thread was woken, whichever is later: a request begins with it. */
+	__u64 pending_ns;
+	__u64 idle_ns, shared_ns;
+	__u64 between[SLIP_PARTS], serving[SLIP_PARTS], after[SLIP_PARTS];
+	/* Of what is open, up to the last response, and since. */
+	__u64 current[SLIP_PARTS], tail[SLIP_PARTS];
+	struct slip_endpoint_time endpoints[SLIP_ENDPOINTS];
+	struct slip_open open[SLIP_OPEN];
+	/* Of the connection that is being made, whose endpoint is not known yet. */
+	__u64 connecting_ns;
+	/* When the thread became ready to run; 0 if it is not. */
+	__u64 ready_ns;
+	/* The socket that it sent on last, and its endpoint. */
+	__u64 last_socket;
+	/* Requests that ended; those that began while others were open, and had no place among them. */
+	__u64 ended, crowded;
+	__u32 part;
+	__u32 opened, responded;
+	/* Since none was open, more than one has been. */
+	__u32 is_shared;
+	/* SLIP_THREAD_*. */
+	__u32 flags;
+	/* Whose WAIT or WAKE it is; SLIP_ENDPOINT_NONE for nobody's. */
+	__u32 endpoint;
+	__u32 last_endpoint;
+	/* Its number. */
+	__u32 connecting_file;
+};
+
+/* Off its CPU, as far as we were told. */
+#define SLIP_THREAD_OFF 1
+#define SLIP_THREAD_IN_FAULT 2
+#define SLIP_THREAD_IN_MEMORY_CALL 4
+#define SLIP_THREAD_CONNECTING 8
+#define SLIP_THREAD_TRANSFERS 16
+#define SLIP_THREAD_BOOTS 32
+/* PHP has begun the request itself: not one that FPM answers alone, as its status page. */
+#define SLIP_THREAD_STARTED 64
+/* Since we have seen it, it has not been between two requests yet: what it does is not known, and not counted. */
+#define SLIP_THREAD_UNKNOWN 128
+
+/* What is watched. */
+struct slip_budget_target {
+	/* Where the runtime of CPython lies, whose lock is the global one; 0 for none. */
+	__u64 runtime_begin, runtime_end;
+	/* Requests begin and end as PHP says. */
+	__u32 is_php;
+	__u32 reserved;
+};
+
+enum slip_budget_event_kind { SLIP_EVENT_SERVED = 1, SLIP_EVENT_THREAD_ENDED = 2 };
+
+/* A request that has ended. */
+struct slip_served {
+	__u32 kind;
+	__u32 pid, tid;
+	/* SLIP_SERVED_*. */
+	__u32 flags;
+	__u64 queued_ns, begin_ns, response_ns, end_ns;
+	/* Zero if the thread had others open meanwhile. */
+	__u64 serving[SLIP_PARTS], after[SLIP_PARTS];
+};
+
+#define SLIP_SERVED_SHARED 1
+#define SLIP_SERVED_STARTED 2
+
+/* A thread as it was at some moment. */
+struct slip_listed {
+	__u64 now_ns;
+	struct slip_thread thread;
+};
+
+struct slip_thread_ended {
+	__u32 kind;
+	__u32 reserved;
+	struct slip_listed listed;
+};
+
+enum slip_budget_counter {
+	/* Requests, or threads that ended, for which the ring had no room. */
+	SLIP_BUDGET_LOST,
+	/* Threads that could not be remembered. */
+	SLIP_BUDGET_THREADS_LOST,
+	SLIP_BUDGET_COUNTERS,
+};
+
+#endif

@@ -1,0 +1,394 @@
+//! Measures where the time of workers goes: programs in the kernel that keep the books of each thread.
+
+mod listening;
+mod tracefs;
+mod wire;
+
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::fs;
+use std::io::Read as _;
+use std::os::fd::{AsRawFd as _, IntoRawFd as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::rc::Rc;
+
+use libbpf_rs::{
+    Iter, Link, MapCore as _, MapFlags, Object, ObjectBuilder, RingBuffer, RingBufferBuilder, UprobeOpts,
+};
+use slip_model::{CpuTaker, Endpoint};
+use slip_remote::{PerfEvent, PerfScope, open_perf_event};
+
+use self::listening::Listening;
+use self::tracefs::Tracefs;
+pub use self::wire::{BudgetEvent, ServedTimes, ThreadTimes};
+use crate::ProbeError;
+use crate::probe::{
+    INITIAL_NAMESPACE, find_map, find_program, listen_to_libbpf, loading, online_cpus, other, pid_namespace,
+};
+
+/// The programs, compiled by `build.rs`.
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/budget.bpf.o"));
+
+/// Of `enum perf_sw_ids`: faults, counted when they have been dealt with.
+const FAULTS: [u64; 2] = [5, 6];
+
+/// Programs at what the kernel traces by itself. What ends something comes before what begins it.
+const TRACED: [&str; 10] = [
+    "account_exit",
+    "account_fork",
+    "account_waking",
+    "account_switch",
+    "account_sent",
+    "account_sending",
+    "account_received",
+    "account_arrival",
+    "account_fault",
+    "add_threads",
+];
+
+/// Programs at system calls, which only tracefs can name.
+const CALLS: [(&str, &[&str]); 6] = [
+    (
+        "account_memory_call_end",
+        &[
+            "sys_exit_mmap",
+            "sys_exit_munmap",
+            "sys_exit_brk",
+            "sys_exit_madvise",
+            "sys_exit_mremap",
+            "sys_exit_mprotect",
+        ],
+    ),
+    (
+        "account_memory_call",
+        &[
+            "sys_enter_mmap",
+            "sys_enter_munmap",
+            "sys_enter_brk",
+            "sys_enter_madvise",
+            "sys_enter_mremap",
+            "sys_enter_mprotect",
+        ],
+    ),
+    ("account_connect_end", &["sys_exit_connect"]),
+    ("account_close", &["sys_enter_close"]),
+    ("account_connect", &["sys_enter_connect"]),
+    ("account_accept", &["sys_enter_accept", "sys_enter_accept4"]),
+];
+
+/// Programs at functions of PHP, and whether they run when these return.
+const PHP: [(&str, &str, bool); 3] = [
+    ("account_php_shutdown", "php_request_shutdown", true),
+    ("account_php_startup", "php_request_startup", false),
+    ("account_php_script", "php_execute_script", false),
+];
+
+/// What has to be known of a process to keep its books.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BudgetTarget {
+    /// Begin and end of CPython's runtime, in which the global lock lies.
+    pub runtime: Option<(u64, u64)>,
+    /// It runs PHP, whose requests begin where two of its functions are called.
+    pub is_php: bool,
+}
+
+/// The programs, and what they keep.
+pub struct BudgetProbe {
+    // The ring ends before what it calls, and before its map.
+    ring: RingBuffer<'static>,
+    inbox: Rc<RefCell<Vec<BudgetEvent>>>,
+    links: Vec<Link>,
+    add_threads: Link,
+    list_threads: Link,
+    /// Programs that have probes already, by device and inode.
+    probed: HashSet<(u64, u64)>,
+    uses_uprobes: bool,
+    object: Object,
+}
+
+impl std::fmt::Debug for BudgetProbe {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BudgetProbe").field("waiting", &self.inbox.borrow().len()).finish_non_exhaustive()
+    }
+}
+
+impl BudgetProbe {
+    /// Loads the programs; no process is watched yet. Without `uses_uprobes` nothing is put into targets: the kernel puts a
+    /// breakpoint at the two functions of PHP that tell when a request begins.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Probe::start`](crate::Probe::start); [`ProbeError::Namespace`] in a container.
+    pub fn start(uses_uprobes: bool) -> Result<Self, ProbeError> {
+        listen_to_libbpf();
+        if pid_namespace("self").1 != INITIAL_NAMESPACE {
+            return Err(ProbeError::Namespace);
+        }
+        if !fs::exists("/sys/kernel/btf/vmlinux").unwrap_or(false) {
+            return Err(ProbeError::NoTypes);
+        }
+        let open = ObjectBuilder::default().open_memory(OBJECT).map_err(|error| loading(&error))?;
+        let object = open.load().map_err(|error| loading(&error))?;
+        let inbox = Rc::new(RefCell::new(Vec::new()));
+        let mut builder = RingBufferBuilder::new();
+        let receiver = Rc::clone(&inbox);
+        let served = find_map(&object, "served")?;
+        builder
+            .add(&served, move |bytes| {
+                receiver.borrow_mut().extend(wire::parse_event(bytes));
+                0
+            })
+            .map_err(|error| other(&error))?;
+        let ring = builder.build().map_err(|error| other(&error))?;
+        let attach = |name: &str| find_program(&object, name)?.attach().map_err(|error| other(&error));
+        let (add_threads, list_threads) = (attach("add_threads")?, attach("list_threads")?);
+        let mut links = Vec::new();
+        for cpu in online_cpus() {
+            for kind in FAULTS {
+                let event = open_perf_event(PerfEvent::Software(kind), 1, 0, PerfScope::Cpu(cpu));
+                links.push(attach_perf(&object, "account_fault_end", event, cpu)?);
+            }
+        }
+        let tracefs = Tracefs::open()
+            .map_err(|error| ProbeError::Other(format!("tracefs cannot be opened: {error}")))?;
+        for (program, calls) in CALLS {
+            for call in calls {
+                let number = tracefs.system_call(call);
+                let number =
+                    number.map_err(|error| ProbeError::Other(format!("no tracepoint {call}: {error}")))?;
+                // The kernel calls the program whichever CPU this is.
+                let event = open_perf_event(PerfEvent::Tracepoint(number), 0, 0, PerfScope::Cpu(0));
+                links.push(attach_perf(&object, program, event, 0)?);
+            }
+        }
+        for program in TRACED {
+            if program != "add_threads" {
+                links.push(attach(program)?);
+            }
+        }
+        Ok(Self {
+            ring,
+            inbox,
+            links,
+            add_threads,
+            list_threads,
+            probed: HashSet::new(),
+            uses_uprobes,
+            object,
+        })
+    }
+
+    /// Keeps the books of process `pid` from now on.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError::Other`] if the kernel refuses.
+    pub fn watch(&mut self, pid: u32, target: BudgetTarget) -> Result<(), ProbeError> {
+        self.note_listening(pid)?;
+        if target.is_php && self.uses_uprobes {
+            self.probe_php(pid)?;
+        }
+        let targets = find_map(&self.object, "budget_targets")?;
+        let value = wire::target(target.runtime, target.is_php);
+        targets.update(&pid.to_le_bytes(), &value, MapFlags::ANY).map_err(|error| other(&error))?;
+        let mut none = Vec::new();
+        let mut list = Iter::new(&self.add_threads).map_err(|error| other(&error))?;
+        list.read_to_end(&mut none).map_err(|error| ProbeError::Other(error.to_string()))?;
+        Ok(())
+    }
+
+    /// Ends that. What its threads have done so far stays listed until they end.
+    pub fn forget(&self, pid: u32) {
+        if let Ok(targets) = find_map(&self.object, "budget_targets") {
+            // It may never have been watched.
+            let _ = targets.delete(&pid.to_le_bytes());
+        }
+    }
+
+    fn note_listening(&self, pid: u32) -> Result<(), ProbeError> {
+        let listening = Listening::of(pid);
+        let paths = find_map(&self.object, "listening_paths")?;
+        for key in listening.paths.iter().filter_map(|path| wire::path_key(path.as_bytes())) {
+            paths.update(&key, &[1], MapFlags::ANY).map_err(|error| other(&error))?;
+        }
+        let ports = find_map(&self.object, "listening_ports")?;
+        for port in listening.ports {
+            let at = u32::from(port).to_le_bytes();
+            ports.update(&at, &[1], MapFlags::ANY).map_err(|error| other(&error))?;
+        }
+        Ok(())
+    }
+
+    fn probe_php(&mut self, pid: u32) -> Result<(), ProbeError> {
+        let path = format!("/proc/{pid}/exe");
+        let Ok(found) = fs::metadata(&path) else { return Ok(()) };
+        if !self.probed.insert((found.dev(), found.ino())) {
+            return Ok(());
+        }
+        for (program, function, retprobe) in PHP {
+            let options =
+                UprobeOpts { func_name: Some(function.to_owned()), retprobe, ..UprobeOpts::default() };
+            let program = find_program(&self.object, program)?;
+            let link = program.attach_uprobe_with_opts(-1, &path, 0, options);
+            self.links.push(link.map_err(|error| other(&error))?);
+        }
+        Ok(())
+    }
+
+    /// Takes what has ended, in the order of its end.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError::Other`] if the ring cannot be read.
+    pub fn take(&mut self) -> Result<Vec<BudgetEvent>, ProbeError> {
+        self.ring.consume().map_err(|error| other(&error))?;
+        Ok(std::mem::take(&mut *self.inbox.borrow_mut()))
+    }
+
+    /// All threads of the targets as they are now, but for those that have ended.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError::Other`] if the kernel does not list them.
+    pub fn threads(&self) -> Result<Vec<ThreadTimes>, ProbeError> {
+        let mut bytes = Vec::new();
+        let mut list = Iter::new(&self.list_threads).map_err(|error| other(&error))?;
+        list.read_to_end(&mut bytes).map_err(|error| ProbeError::Other(error.to_string()))?;
+        Ok(bytes.chunks_exact(wire::LISTED_BYTES).filter_map(ThreadTimes::parse).collect())
+    }
+
+    /// Servers that were called, each with the number that [`ThreadTimes::endpoints`] have it by. The last number is that of
+    /// all for which there was none.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError::Other`] if the kernel refuses.
+    pub fn endpoints(&self) -> Result<Vec<Endpoint>, ProbeError> {
+        let (endpoints, protocols) =
+            (find_map(&self.object, "endpoints")?, find_map(&self.object, "protocols")?);
+        let mut found = vec![Endpoint::default(); wire::ENDPOINTS];
+        for key in endpoints.keys() {
+            let number = endpoints.lookup(&key, MapFlags::ANY).ok().flatten();
+            let number = number.and_then(|bytes| Some(u32::from_le_bytes(*bytes.first_chunk()?)));
+            let Some(endpoint) = number.and_then(|number| found.get_mut(number as usize)) else { continue };
+            endpoint.address = wire::address(&key).unwrap_or_default();
+        }
+        for (number, endpoint) in (0_u32..).zip(&mut found) {
+            let protocol = protocols.lookup(&number.to_le_bytes(), MapFlags::ANY).ok().flatten();
+            let protocol = protocol.and_then(|bytes| Some(u32::from_le_bytes(*bytes.first_chunk()?)));
+            endpoint.protocol = wire::protocol(protocol.unwrap_or_default()).to_owned();
+        }
+        if let Some(others) = found.last_mut().filter(|others| !others.address.is_empty()) {
+            others.address = "others".to_owned();
+        }
+        Ok(found)
+    }
+
+    /// Who had a CPU while threads of targets were ready to run there, the longest first.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError::Other`] if the kernel refuses.
+    pub fn takers(&self) -> Result<Vec<CpuTaker>, ProbeError> {
+        let takers = find_map(&self.object, "takers")?;
+        let taker = |key: Vec<u8>| {
+            let ns = takers.lookup(&key, MapFlags::ANY).ok().flatten()?;
+            let name = key.get(..16)?;
+            let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
+            Some(CpuTaker {
+                name: String::from_utf8_lossy(&name[..end]).into_owned(),
+                is_worker: key.get(16) == Some(&1),
+                ns: u64::from_le_bytes(*ns.first_chunk()?),
+            })
+        };
+        let mut found: Vec<CpuTaker> = takers.keys().filter_map(taker).collect();
+        found.sort_by(|one, other| other.ns.cmp(&one.ns).then_with(|| one.name.cmp(&other.name)));
+        Ok(found)
+    }
+
+    /// Requests and threads that could not be told of, or not be remembered.
+    pub fn lost(&self) -> u64 {
+        let Ok(counters) = find_map(&self.object, "budget_counters") else { return 0 };
+        let sum = |at: u32| -> u64 {
+            let values =
+                counters.lookup_percpu(&at.to_le_bytes(), MapFlags::ANY).ok().flatten().unwrap_or_default();
+            values.iter().filter_map(|value| Some(u64::from_le_bytes(*value.first_chunk()?))).sum()
+        };
+        sum(0) + sum(1)
+    }
+
+    /// Keeps no books any more; what is there can still be listed.
+    pub fn stop(&mut self) {
+        self.links.clear();
+    }
+}
+
+fn attach_perf(
+    object: &Object,
+    program: &str,
+    event: std::io::Result<std::os::fd::OwnedFd>,
+    cpu: u32,
+) -> Result<Link, ProbeError> {
+    let event = event.map_err(|error| ProbeError::Event { cpu, error })?;
+    let link =
+        find_program(object, program)?.attach_perf_event(event.as_raw_fd()).map_err(|error| other(&error))?;
+    // The link closes it.
+    let _ = event.into_raw_fd();
+    Ok(link)
+}
+
+/// For how long the control groups of these processes were held back by their quotas so far, nanoseconds. Each group counts once.
+pub fn throttled_ns(pids: impl Iterator<Item = u32>) -> u64 {
+    let groups: HashSet<String> = pids.filter_map(cpu_group).collect();
+    groups
+        .iter()
+        .filter_map(|group| fs::read_to_string(format!("{group}/cpu.stat")).ok())
+        .map(|text| parse_throttled(&text))
+        .sum()
+}
+
+/// The folder of the control group whose CPU quota a process has.
+fn cpu_group(pid: u32) -> Option<String> {
+    let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+    // Lines are `NUMBER:CONTROLLERS:PATH`; version 2 has no controllers there.
+    let path_of = |is_it: &dyn Fn(&str) -> bool| {
+        text.lines().find_map(|line| {
+            let mut parts = line.splitn(3, ':').skip(1);
+            is_it(parts.next()?).then(|| parts.next()).flatten()
+        })
+    };
+    let first = path_of(&|controllers| controllers.split(',').any(|name| name == "cpu"));
+    match first {
+        Some(path) => Some(format!("/sys/fs/cgroup/cpu{path}")),
+        None => Some(format!("/sys/fs/cgroup{}", path_of(&str::is_empty)?)),
+    }
+}
+
+/// Of `cpu.stat`: `throttled_usec` in version 2 of control groups, `throttled_time` in version 1, in nanoseconds.
+fn parse_throttled(text: &str) -> u64 {
+    let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)?.trim().parse::<u64>().ok());
+    value("throttled_time ")
+        .or_else(|| Some(value("throttled_usec ")?.saturating_mul(1_000)))
+        .unwrap_or_default()
+}
+
+/// For how long the host has given this machine's CPUs to others so far, all CPUs together, nanoseconds.
+pub fn steal_ns() -> u64 {
+    let text = fs::read_to_string("/proc/stat").unwrap_or_default();
+    // `cpu user nice system idle iowait irq softirq steal`, in hundredths of a second.
+    let steal =
+        text.lines().next().and_then(|line| line.split_ascii_whitespace().nth(8)?.parse::<u64>().ok());
+    steal.unwrap_or_default().saturating_mul(10_000_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotas_are_read_in_both_versions() {
+        assert_eq!(parse_throttled("nr_periods 5\nnr_throttled 2\nthrottled_time 15000000\n"), 15_000_000);
+        assert_eq!(parse_throttled("usage_usec 5\nthrottled_usec 15000\n"), 15_000_000);
+        assert_eq!(parse_throttled("usage_usec 5\n"), 0);
+    }
+}

@@ -1,0 +1,319 @@
+//! What `budget.bpf.c` and we tell each other: `bpf/budget.h`.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use slip_model::{EndpointTime, Part, PartTimes};
+
+pub(super) const PARTS: usize = Part::ALL.len();
+pub(super) const ENDPOINTS: usize = 16;
+const OPEN: usize = 32;
+const PATH_BYTES: usize = 108;
+
+/// `struct slip_thread`
+const THREAD_BYTES: usize = 56 + 5 * 8 * PARTS + ENDPOINTS * 48 + OPEN * 32 + 40 + 32;
+
+/// `struct slip_listed`
+pub(super) const LISTED_BYTES: usize = 8 + THREAD_BYTES;
+
+/// `struct slip_endpoint_key`
+pub(super) const KEY_BYTES: usize = 4 + PATH_BYTES;
+
+const EVENT_SERVED: u32 = 1;
+const EVENT_THREAD_ENDED: u32 = 2;
+const SHARED: u32 = 1;
+const STARTED: u32 = 2;
+
+const IDLE: u32 = PARTS as u32;
+const UNKNOWN: u32 = 128;
+
+const AF_UNIX: u16 = 1;
+const AF_INET: u16 = 2;
+const AF_INET6: u16 = 10;
+
+/// A thread of a target, and all of its time since it was first known what it does. Moments are of `CLOCK_MONOTONIC`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ThreadTimes {
+    /// Its process, in the initial pid namespace.
+    pub pid: u32,
+    /// Its number there.
+    pub tid: u32,
+    /// From when on its times are known; all of them add up to `now_ns - first_ns`.
+    pub first_ns: u64,
+    /// Up to when.
+    pub now_ns: u64,
+    /// Waiting for a request.
+    pub idle_ns: u64,
+    /// Of the others, while it had more than one open.
+    pub shared_ns: u64,
+    /// In no request.
+    pub between: PartTimes,
+    /// In requests, up to the response.
+    pub serving: PartTimes,
+    /// In requests, after the response.
+    pub after: PartTimes,
+    /// By number of the endpoint.
+    pub endpoints: [EndpointTime; ENDPOINTS],
+    /// Requests that have ended.
+    pub ended: u64,
+    /// Requests that it could not be remembered to have.
+    pub crowded: u64,
+    /// Requests that are under way.
+    pub opened: u32,
+    /// What it does is not known yet.
+    pub is_unknown: bool,
+}
+
+/// A request that has ended. Moments are of `CLOCK_MONOTONIC`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ServedTimes {
+    /// As in [`ThreadTimes`].
+    pub pid: u32,
+    /// As in [`ThreadTimes`].
+    pub tid: u32,
+    /// The thread had others open meanwhile.
+    pub is_shared: bool,
+    /// PHP has begun it.
+    pub is_started: bool,
+    /// When its data had come.
+    pub queued_ns: u64,
+    /// When the worker began.
+    pub begin_ns: u64,
+    /// When the last of the response was sent.
+    pub response_ns: u64,
+    /// When the worker had done.
+    pub end_ns: u64,
+    /// Up to the response.
+    pub serving: PartTimes,
+    /// After it.
+    pub after: PartTimes,
+}
+
+/// What the programs tell as it happens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BudgetEvent {
+    /// A request has ended.
+    Served(Box<ServedTimes>),
+    /// A thread has ended.
+    ThreadEnded(Box<ThreadTimes>),
+}
+
+/// Numbers one after the other, as the kernel's structures have them.
+struct Words<'a>(&'a [u8]);
+
+impl Words<'_> {
+    fn u64(&mut self) -> Option<u64> {
+        let (first, rest) = self.0.split_first_chunk::<8>()?;
+        self.0 = rest;
+        Some(u64::from_le_bytes(*first))
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        let (first, rest) = self.0.split_first_chunk::<4>()?;
+        self.0 = rest;
+        Some(u32::from_le_bytes(*first))
+    }
+
+    fn parts(&mut self) -> Option<PartTimes> {
+        let mut times = PartTimes::default();
+        for ns in &mut times.0 {
+            *ns = self.u64()?;
+        }
+        Some(times)
+    }
+}
+
+impl ThreadTimes {
+    /// From a `struct slip_listed`; `None` if it is too short.
+    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
+        let mut words = Words(bytes);
+        let now_ns = words.u64()?;
+        words.u64()?;
+        let (pid, tid) = (words.u32()?, words.u32()?);
+        let (first_ns, since_ns) = (words.u64()?, words.u64()?);
+        words.u64()?;
+        let (mut idle_ns, mut shared_ns) = (words.u64()?, words.u64()?);
+        let (between, mut serving, mut after) = (words.parts()?, words.parts()?, words.parts()?);
+        let (mut current, mut tail) = (words.parts()?, words.parts()?);
+        let mut endpoints = [EndpointTime::default(); ENDPOINTS];
+        for (number, time) in (0..).zip(&mut endpoints) {
+            *time = EndpointTime {
+                endpoint: number,
+                connects: words.u64()?,
+                calls: words.u64()?,
+                connect_ns: words.u64()?,
+                transfer_ns: words.u64()?,
+                wait_ns: words.u64()?,
+                wake_ns: words.u64()?,
+            };
+        }
+        words.0 = words.0.get(OPEN * 32..)?;
+        // connecting_ns, ready_ns, last_socket
+        for _ in 0..3 {
+            words.u64()?;
+        }
+        let (ended, crowded) = (words.u64()?, words.u64()?);
+        let (part, opened, responded, _, flags, endpoint) =
+            (words.u32()?, words.u32()?, words.u32()?, words.u32()?, words.u32()?, words.u32()?);
+        // What has come since belongs to what it is in.
+        let rest = now_ns.saturating_sub(since_ns);
+        let is_after = opened > 0 && opened == responded;
+        if part == IDLE {
+            idle_ns = idle_ns.saturating_add(rest);
+        } else {
+            let part =
+                usize::try_from(part).ok().filter(|part| *part < PARTS).unwrap_or(Part::Other as usize);
+            let times = if is_after { &mut tail } else { &mut current };
+            times.0[part] = times.0[part].saturating_add(rest);
+            if opened > 1 {
+                shared_ns = shared_ns.saturating_add(rest);
+            }
+            if part == Part::Wait as usize
+                && let Some(time) = endpoints.get_mut(endpoint as usize)
+            {
+                time.wait_ns = time.wait_ns.saturating_add(rest);
+            }
+        }
+        let mut between = between;
+        if opened > 0 {
+            serving.add(&current);
+            after.add(&tail);
+        } else {
+            between.add(&current);
+        }
+        Some(Self {
+            pid,
+            tid,
+            first_ns,
+            now_ns,
+            idle_ns,
+            shared_ns,
+            between,
+            serving,
+            after,
+            endpoints,
+            ended,
+            crowded,
+            opened,
+            is_unknown: flags & UNKNOWN != 0,
+        })
+    }
+}
+
+/// What an event says; `None` for one that is not understood.
+pub(super) fn parse_event(bytes: &[u8]) -> Option<BudgetEvent> {
+    let mut words = Words(bytes);
+    match words.u32()? {
+        EVENT_SERVED => {
+            let (pid, tid, flags) = (words.u32()?, words.u32()?, words.u32()?);
+            Some(BudgetEvent::Served(Box::new(ServedTimes {
+                pid,
+                tid,
+                is_shared: flags & SHARED != 0,
+                is_started: flags & STARTED != 0,
+                queued_ns: words.u64()?,
+                begin_ns: words.u64()?,
+                response_ns: words.u64()?,
+                end_ns: words.u64()?,
+                serving: words.parts()?,
+                after: words.parts()?,
+            })))
+        }
+        EVENT_THREAD_ENDED => Some(BudgetEvent::ThreadEnded(Box::new(ThreadTimes::parse(bytes.get(8..)?)?))),
+        _ => None,
+    }
+}
+
+/// What is told of a process: `struct slip_budget_target`.
+pub(super) fn target(runtime: Option<(u64, u64)>, is_php: bool) -> Vec<u8> {
+    let (begin, end) = runtime.unwrap_or_default();
+    let mut bytes = Vec::new();
+    bytes.extend_from_slice(&begin.to_le_bytes());
+    bytes.extend_from_slice(&end.to_le_bytes());
+    bytes.extend_from_slice(&u32::from(is_php).to_le_bytes());
+    bytes.extend_from_slice(&[0; 4]);
+    bytes
+}
+
+/// The key of a UNIX socket by its path; an abstract name begins with `@`. `None` if it is too long.
+pub(super) fn path_key(path: &[u8]) -> Option<Vec<u8>> {
+    let mut key = vec![0; KEY_BYTES];
+    key[..2].copy_from_slice(&AF_UNIX.to_le_bytes());
+    key.get_mut(4..4 + path.len())?.copy_from_slice(path);
+    if path.first() == Some(&b'@') {
+        key[4] = 0;
+    }
+    Some(key)
+}
+
+/// Where a server listens, from a `struct slip_endpoint_key`.
+pub(super) fn address(key: &[u8]) -> Option<String> {
+    let family = u16::from_le_bytes(*key.first_chunk()?);
+    let port = u16::from_be_bytes(*key.get(2..)?.first_chunk()?);
+    let rest = key.get(4..)?;
+    match family {
+        AF_INET => Some(format!("{}:{port}", Ipv4Addr::from(*rest.first_chunk::<4>()?))),
+        AF_INET6 => {
+            let address = Ipv6Addr::from(*rest.first_chunk::<16>()?);
+            // What is IPv4 to everybody else.
+            Some(
+                address
+                    .to_ipv4_mapped()
+                    .map_or_else(|| format!("[{address}]:{port}"), |old| format!("{old}:{port}")),
+            )
+        }
+        AF_UNIX => {
+            let (is_abstract, name) = (rest.first() == Some(&0), rest.strip_prefix(&[0]).unwrap_or(rest));
+            let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
+            let name = String::from_utf8_lossy(&name[..end]);
+            Some(if is_abstract { format!("@{name}") } else { name.into_owned() })
+        }
+        _ => None,
+    }
+}
+
+/// `enum slip_protocol`
+pub(super) fn protocol(number: u32) -> &'static str {
+    match number {
+        1 => "redis",
+        2 => "mysql",
+        3 => "postgresql",
+        4 => "memcached",
+        5 => "http",
+        6 => "tls",
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_written_as_people_write_them() {
+        let inet = |family: u16, address: &[u8]| {
+            let mut key = vec![0; KEY_BYTES];
+            key[..2].copy_from_slice(&family.to_le_bytes());
+            key[2..4].copy_from_slice(&6379_u16.to_be_bytes());
+            key[4..4 + address.len()].copy_from_slice(address);
+            address_of(&key)
+        };
+        fn address_of(key: &[u8]) -> String {
+            address(key).unwrap()
+        }
+        assert_eq!(inet(AF_INET, &[127, 0, 0, 1]), "127.0.0.1:6379");
+        assert_eq!(inet(AF_INET6, &Ipv6Addr::LOCALHOST.octets()), "[::1]:6379");
+        assert_eq!(inet(AF_INET6, &Ipv4Addr::LOCALHOST.to_ipv6_mapped().octets()), "127.0.0.1:6379");
+        assert_eq!(address_of(&path_key(b"/run/mysql.sock").unwrap()), "/run/mysql.sock");
+        assert_eq!(address_of(&path_key(b"@abstract").unwrap()), "@abstract");
+        assert_eq!((path_key(&[b'x'; 109]), address(&[])), (None, None));
+    }
+
+    #[test]
+    fn a_thread_that_is_cut_off_is_none() {
+        let bytes = vec![0; LISTED_BYTES];
+        assert_eq!(ThreadTimes::parse(&bytes).map(|times| times.idle_ns), Some(0));
+        assert_eq!(ThreadTimes::parse(&bytes[..LISTED_BYTES - 12]), None);
+        assert_eq!(parse_event(&[1, 0, 0, 0, 5]), None);
+        assert_eq!(parse_event(&[9; 400]), None);
+    }
+}

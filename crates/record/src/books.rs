@@ -1,0 +1,176 @@
+//! Keeps the budget of the workers that are recorded: what the kernel's books say, as a [`Budget`] of the recording.
+
+use std::collections::HashMap;
+
+use slip_model::{Budget, Language, ServedRequest, Worker};
+use slip_probe::{
+    BudgetEvent, BudgetProbe, BudgetTarget, ProbeError, ServedTimes, ThreadTimes, steal_ns, throttled_ns,
+};
+use slip_remote::{LiveProcess, Symbols as _};
+
+/// What the runtime of CPython 3.8 and 3.9 has at most, which does not say how large it is: its lock lies in the first part.
+const OLD_RUNTIME_BYTES: u64 = 4_096;
+
+/// The books of one recording.
+#[derive(Debug)]
+pub struct Books {
+    probe: BudgetProbe,
+    /// Titles by pid.
+    titles: HashMap<u32, String>,
+    /// PHP processes: requests that PHP itself has not begun are none.
+    php: HashMap<u32, bool>,
+    /// Numbers of workers, by pid, thread and when they were first seen.
+    numbers: HashMap<(u32, u32), u32>,
+    workers: Vec<Worker>,
+    /// Begin of the recording by `CLOCK_MONOTONIC`; 0 before it.
+    start_ns: u64,
+    throttled_ns: u64,
+    steal_ns: u64,
+    uses_uprobes: bool,
+}
+
+impl Books {
+    /// Begins with no process.
+    ///
+    /// # Errors
+    ///
+    /// As for [`BudgetProbe::start`].
+    pub fn start(uses_uprobes: bool) -> Result<Self, ProbeError> {
+        Ok(Self {
+            probe: BudgetProbe::start(uses_uprobes)?,
+            titles: HashMap::new(),
+            php: HashMap::new(),
+            numbers: HashMap::new(),
+            workers: Vec::new(),
+            start_ns: 0,
+            throttled_ns: 0,
+            steal_ns: steal_ns(),
+            uses_uprobes,
+        })
+    }
+
+    /// Keeps the books of a process.
+    ///
+    /// # Errors
+    ///
+    /// As for [`BudgetProbe::watch`].
+    pub fn add(&mut self, pid: u32, language: Language, title: &str) -> Result<(), ProbeError> {
+        let is_php = language == Language::Php;
+        self.titles.insert(pid, title.to_owned());
+        self.php.insert(pid, is_php);
+        self.throttled_ns = throttled_ns(self.titles.keys().copied());
+        let runtime = if is_php { None } else { runtime_of(pid) };
+        self.probe.watch(pid, BudgetTarget { runtime, is_php })
+    }
+
+    /// Ends that: what it has done stays in the books.
+    pub fn remove(&mut self, pid: u32) {
+        self.probe.forget(pid);
+    }
+
+    /// What is known by now, `now_ns` after the begin of the recording, by `CLOCK_MONOTONIC` since `start_ns`; and the requests
+    /// that have ended since the last call.
+    ///
+    /// # Errors
+    ///
+    /// As for [`BudgetProbe::threads`].
+    pub fn take(&mut self, now_ns: u64, start_ns: u64) -> Result<(Budget, Vec<ServedRequest>), ProbeError> {
+        self.start_ns = start_ns;
+        let mut requests = Vec::new();
+        for event in self.probe.take()? {
+            match event {
+                BudgetEvent::Served(served) => requests.extend(self.served(&served)),
+                BudgetEvent::ThreadEnded(times) => self.note(&times),
+            }
+        }
+        for times in self.probe.threads()? {
+            self.note(&times);
+        }
+        let budget = Budget {
+            rung: "tracepoints".to_owned(),
+            cannot_see: self.cannot_see(),
+            window_ns: now_ns,
+            workers: self.workers.clone(),
+            endpoints: self.probe.endpoints()?,
+            requests: Vec::new(),
+            lost_requests: self.probe.lost(),
+            takers: self.probe.takers()?,
+            throttled_ns: throttled_ns(self.titles.keys().copied()).saturating_sub(self.throttled_ns),
+            steal_ns: steal_ns().saturating_sub(self.steal_ns),
+        };
+        Ok((budget, requests))
+    }
+
+    /// Ends the recording's last moment: nothing is added any more.
+    pub fn stop(&mut self) {
+        self.probe.stop();
+    }
+
+    fn cannot_see(&self) -> Vec<String> {
+        let mut limits = vec![
+            "sending on a UNIX socket counts as code until the server has been woken".to_owned(),
+            "when a response is complete is taken from when the worker goes to wait, or asks for the next request".to_owned(),
+        ];
+        if !self.uses_uprobes {
+            limits.push(
+                "requests of PHP are told apart by their connections, and its start-up is not".to_owned(),
+            );
+        }
+        limits
+    }
+
+    fn served(&mut self, served: &ServedTimes) -> Option<ServedRequest> {
+        let is_php = *self.php.get(&served.pid)?;
+        if is_php && self.uses_uprobes && !served.is_started {
+            return None;
+        }
+        let since = |ns: u64| ns.saturating_sub(self.start_ns);
+        let (queued_ns, begin_ns) = (since(served.queued_ns), since(served.begin_ns));
+        let (response_ns, end_ns) = (since(served.response_ns), since(served.end_ns));
+        let worker = self.number(served.pid, served.tid);
+        let (serving, after) = (served.serving, served.after);
+        Some(ServedRequest { worker, queued_ns, begin_ns, response_ns, end_ns, serving, after })
+    }
+
+    fn number(&mut self, pid: u32, tid: u32) -> u32 {
+        let next = u32::try_from(self.workers.len()).unwrap_or(u32::MAX);
+        let number = *self.numbers.entry((pid, tid)).or_insert(next);
+        if number == next {
+            let title = self.titles.get(&pid).cloned().unwrap_or_default();
+            self.workers.push(Worker { pid, tid, title, ..Worker::default() });
+        }
+        number
+    }
+
+    /// Notes what a thread has done so far, if it is a worker: the others of its process, that collect garbage or write logs,
+    /// serve nobody.
+    fn note(&mut self, times: &ThreadTimes) {
+        let serves = times.ended + u64::from(times.opened) + times.crowded > 0;
+        let waits_for_requests = times.pid == times.tid && times.idle_ns > 0;
+        if times.is_unknown || !(serves || waits_for_requests) || !self.titles.contains_key(&times.pid) {
+            return;
+        }
+        let number = self.number(times.pid, times.tid) as usize;
+        let endpoints = times.endpoints.iter().filter(|time| time.calls + time.connects + time.wait_ns > 0);
+        let endpoints = endpoints.copied().collect();
+        if let Some(worker) = self.workers.get_mut(number) {
+            worker.watched_ns = times.now_ns.saturating_sub(times.first_ns);
+            worker.idle_ns = times.idle_ns;
+            worker.between = times.between;
+            worker.serving = times.serving;
+            worker.after = times.after;
+            worker.shared_ns = times.shared_ns;
+            worker.endpoints = endpoints;
+        }
+    }
+}
+
+/// Where the runtime of CPython lies in process `pid`, which holds the global lock.
+fn runtime_of(pid: u32) -> Option<(u64, u64)> {
+    let process = LiveProcess::open(pid).ok()?;
+    if let Some(range) = process.section(".PyRuntime") {
+        return Some((range.addr.0, range.addr.0.saturating_add(range.len as u64)));
+    }
+    let begin = process.symbol("_PyRuntime")?.0;
+    Some((begin, begin.saturating_add(OLD_RUNTIME_BYTES)))
+}
