@@ -12,6 +12,7 @@ use std::os::fd::{AsRawFd as _, IntoRawFd as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::rc::Rc;
 
+use libbpf_rs::btf::{Btf, BtfType};
 use libbpf_rs::{
     Iter, Link, MapCore as _, MapFlags, Object, ObjectBuilder, RingBuffer, RingBufferBuilder, UprobeOpts,
 };
@@ -32,18 +33,20 @@ static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/budget.bpf.o"))
 /// Of `enum perf_sw_ids`: faults, counted when they have been dealt with.
 const FAULTS: [u64; 2] = [5, 6];
 
+/// The program at a tracepoint that came with Linux 6.16.
+const SENDING: &str = "account_sending";
+
 /// Programs at what the kernel traces by itself. What ends something comes before what begins it.
-const TRACED: [&str; 10] = [
+const TRACED: [&str; 9] = [
     "account_exit",
     "account_fork",
     "account_waking",
     "account_switch",
     "account_sent",
-    "account_sending",
+    SENDING,
     "account_received",
     "account_arrival",
     "account_fault",
-    "add_threads",
 ];
 
 /// Programs at system calls, which only tracefs can name.
@@ -103,6 +106,7 @@ pub struct BudgetProbe {
     /// Programs that have probes already, by device and inode.
     probed: HashSet<(u64, u64)>,
     uses_uprobes: bool,
+    sees_sending: bool,
     object: Object,
 }
 
@@ -127,7 +131,20 @@ impl BudgetProbe {
         if !fs::exists("/sys/kernel/btf/vmlinux").unwrap_or(false) {
             return Err(ProbeError::NoTypes);
         }
-        let open = ObjectBuilder::default().open_memory(OBJECT).map_err(|error| loading(&error))?;
+        let types = Btf::from_vmlinux().map_err(|_| ProbeError::NoTypes)?;
+        let traces = |name: &str| types.type_by_name::<BtfType<'_>>(&format!("btf_trace_{name}")).is_some();
+        if !["sk_data_ready", "sock_send_length", "sock_recv_length"].into_iter().all(traces) {
+            return Err(ProbeError::Load(
+                "it does not trace what sockets send and receive, which Linux 6.3 does".to_owned(),
+            ));
+        }
+        let sees_sending = traces("tcp_sendmsg_locked");
+        let mut open = ObjectBuilder::default().open_memory(OBJECT).map_err(|error| loading(&error))?;
+        for mut program in open.progs_mut() {
+            if program.name() == SENDING && !sees_sending {
+                program.set_autoload(false);
+            }
+        }
         let object = open.load().map_err(|error| loading(&error))?;
         let inbox = Rc::new(RefCell::new(Vec::new()));
         let mut builder = RingBufferBuilder::new();
@@ -162,7 +179,7 @@ impl BudgetProbe {
             }
         }
         for program in TRACED {
-            if program != "add_threads" {
+            if program != SENDING || sees_sending {
                 links.push(attach(program)?);
             }
         }
@@ -174,8 +191,14 @@ impl BudgetProbe {
             list_threads,
             probed: HashSet::new(),
             uses_uprobes,
+            sees_sending,
             object,
         })
+    }
+
+    /// Whether it is seen that a thread begins to send on a TCP connection: since Linux 6.16.
+    pub fn sees_sending(&self) -> bool {
+        self.sees_sending
     }
 
     /// Keeps the books of process `pid` from now on.

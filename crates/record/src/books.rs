@@ -107,8 +107,13 @@ impl Books {
     }
 
     fn cannot_see(&self) -> Vec<String> {
+        let sending = if self.probe.sees_sending() {
+            "sending on a UNIX socket counts as code"
+        } else {
+            "sending to a server counts as code, before Linux 6.16"
+        };
         let mut limits = vec![
-            "sending on a UNIX socket counts as code until the server has been woken".to_owned(),
+            sending.to_owned(),
             "when a response is complete is taken from when the worker goes to wait, or asks for the next request".to_owned(),
         ];
         if !self.uses_uprobes {
