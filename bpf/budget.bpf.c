@@ -59,8 +59,11 @@ static __always_inline struct slip_thread *own_thread(void)
 /* What a thread waits for at this file. */
 static __always_inline __u32 wait_at_file(struct slip_thread *thread, const struct file *file)
 {
+	if (thread->last_file && (__u64) file == thread->last_file) {
+		thread->endpoint = thread->last_endpoint;
+		return SLIP_PART_WAIT;
+	}
 	__u32 type = type_of_file(file);
-
 	if (type != TYPE_SOCKET) {
 		return type == TYPE_FIFO || type == TYPE_CHARACTER || !type ? SLIP_PART_OTHER : SLIP_PART_DISK;
 	}
@@ -69,6 +72,7 @@ static __always_inline __u32 wait_at_file(struct slip_thread *thread, const stru
 		return SLIP_PART_OTHER;
 	}
 	if ((__u64) socket == thread->last_socket) {
+		thread->last_file = (__u64) file;
 		thread->endpoint = thread->last_endpoint;
 		return SLIP_PART_WAIT;
 	}
@@ -90,15 +94,15 @@ static __always_inline __u32 wait_at_file(struct slip_thread *thread, const stru
 static __always_inline __u32 blocked_part(struct task_struct *task, struct slip_thread *thread, const struct pt_regs *regs)
 {
 	__s64 call = regs->orig_rax;
-	__u32 other = BPF_CORE_READ_BITFIELD_PROBED(task, in_iowait) ? SLIP_PART_DISK : SLIP_PART_OTHER;
 	__u32 number = 0;
 
+	if (call >= 0 && takes_file(call)) {
+		return wait_at_file(thread, file_of_number(task, regs->rdi));
+	}
+	__u32 other = BPF_CORE_READ_BITFIELD_PROBED(task, in_iowait) ? SLIP_PART_DISK : SLIP_PART_OTHER;
 	if (call < 0) {
 		/* No system call: a page. */
 		return other == SLIP_PART_DISK ? SLIP_PART_DISK : SLIP_PART_MEMORY;
-	}
-	if (takes_file(call)) {
-		return wait_at_file(thread, file_of_number(task, regs->rdi));
 	}
 	switch (call) {
 		case 7: case 271: /* poll, ppoll */
@@ -235,13 +239,14 @@ SEC("tp_btf/sched_switch")
 int account_switch(__u64 *context)
 {
 	struct task_struct *previous = (struct task_struct *) context[1], *next = (struct task_struct *) context[2];
-	struct slip_thread *thread = thread_of(previous);
+	/* Threads of the kernel, among them who runs when nobody does, have no memory of their own. */
+	struct slip_thread *thread = previous->mm ? thread_of(previous) : NULL;
 
 	/* A task that ends has 0x80 (TASK_DEAD). */
 	if (thread && !(previous->__state & 0x80)) {
 		leave(previous, thread, context[0] || previous->__state == 0);
 	}
-	thread = thread_of(next);
+	thread = next->mm ? thread_of(next) : NULL;
 	if (thread) {
 		arrive(previous, thread);
 	}
@@ -313,60 +318,76 @@ int account_arrival(__u64 *context)
 SEC("tp_btf/tcp_sendmsg_locked")
 int account_sending(__u64 *context)
 {
-	struct slip_thread *thread = own_thread();
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct slip_thread *thread = thread_of(task);
 
 	if (!thread || thread->flags & SLIP_THREAD_TRANSFERS) {
 		return 0;
 	}
-	struct connection *connection = connection_of((struct sock *) context[0]);
-	if (connection && connection->role == ROLE_OUTBOUND) {
+	if (context[0] != thread->last_socket) {
+		struct connection *connection = connection_of((struct sock *) context[0]);
+		if (!connection || connection->role != ROLE_OUTBOUND) {
+			return 0;
+		}
 		thread->last_endpoint = connection->endpoint;
-		change(bpf_get_current_task_btf(), thread, SLIP_THREAD_IN_FAULT, SLIP_THREAD_TRANSFERS);
 	}
+	change(task, thread, SLIP_THREAD_IN_FAULT, SLIP_THREAD_TRANSFERS);
 	return 0;
+}
+
+/* A thread has sent to a server. */
+static __always_inline void note_sent(struct task_struct *task, struct slip_thread *thread, struct connection *connection, __u64 socket)
+{
+	__u32 endpoint = connection->endpoint;
+
+	if (!connection->sent) {
+		connection->sent = 1;
+		note_protocol(endpoint, protocol_of_call(task, connection->spoken));
+	}
+	change(task, thread, SLIP_THREAD_TRANSFERS | SLIP_THREAD_IN_FAULT | SLIP_THREAD_CONNECTING, 0);
+	thread->last_socket = socket;
+	thread->last_file = 0;
+	thread->last_endpoint = endpoint;
+	if (endpoint < SLIP_ENDPOINTS && thread->connecting_ns) {
+		begin_change(thread);
+		thread->endpoints[endpoint].connects++;
+		thread->endpoints[endpoint].connect_ns += thread->connecting_ns;
+		thread->connecting_ns = 0;
+		end_change(thread);
+	}
 }
 
 /* A thread has sent, or could not: the result is negative then. */
 SEC("tp_btf/sock_send_length")
 int account_sent(__u64 *context)
 {
-	struct slip_thread *thread = own_thread();
-	struct sock *socket = (struct sock *) context[0];
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct slip_thread *thread = thread_of(task);
+	__u32 stop = SLIP_THREAD_TRANSFERS | SLIP_THREAD_IN_FAULT;
 	int sent = context[1];
 
 	if (!thread) {
 		return 0;
 	}
-	struct connection *connection = connection_of(socket);
+	if (context[0] == thread->last_socket && sent > 0) {
+		thread->asked = 1;
+		change(task, thread, stop, 0);
+		return 0;
+	}
+	struct connection *connection = connection_of((struct sock *) context[0]);
 	if (!connection) {
 		return 0;
 	}
-	__u32 stop = SLIP_THREAD_TRANSFERS | SLIP_THREAD_IN_FAULT;
 	if (connection->role == ROLE_OUTBOUND && sent > 0) {
-		__u32 endpoint = connection->endpoint;
-		if (!connection->sent) {
-			note_protocol(endpoint, protocol_of_call(bpf_get_current_task_btf(), connection->spoken));
-		}
-		stop |= SLIP_THREAD_CONNECTING;
-		change(bpf_get_current_task_btf(), thread, stop, 0);
-		thread->last_socket = (__u64) socket;
-		thread->last_endpoint = endpoint;
-		connection->asked = 1;
-		if (endpoint < SLIP_ENDPOINTS && thread->connecting_ns) {
-			begin_change(thread);
-			thread->endpoints[endpoint].connects++;
-			thread->endpoints[endpoint].connect_ns += thread->connecting_ns;
-			thread->connecting_ns = 0;
-			end_change(thread);
-		}
-		connection->sent = 1;
+		thread->asked = 1;
+		note_sent(task, thread, connection, context[0]);
 		return 0;
 	}
 	if (thread->flags & stop) {
-		change(bpf_get_current_task_btf(), thread, stop, 0);
+		change(task, thread, stop, 0);
 	}
 	if (connection->role == ROLE_INBOUND && sent > 0) {
-		struct slip_open *open = find_open(thread, (__u64) socket);
+		struct slip_open *open = find_open(thread, context[0]);
 		if (open) {
 			note_response(thread, open, bpf_ktime_get_ns());
 		}
@@ -378,24 +399,31 @@ int account_sent(__u64 *context)
 SEC("tp_btf/sock_recv_length")
 int account_received(__u64 *context)
 {
-	struct slip_thread *thread = own_thread();
-	struct sock *socket = (struct sock *) context[0];
 	int received = context[1];
 
-	if (!thread || received < 0) {
+	if (received < 0) {
 		return 0;
 	}
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct slip_thread *thread = thread_of(task);
+	if (!thread) {
+		return 0;
+	}
+	if (context[0] == thread->last_socket) {
+		__u32 endpoint = thread->last_endpoint;
+		if (received && thread->asked && endpoint < SLIP_ENDPOINTS) {
+			thread->asked = 0;
+			thread->endpoints[endpoint].calls++;
+		}
+		return 0;
+	}
+	struct sock *socket = (struct sock *) context[0];
 	struct connection *connection = connection_of(socket);
 	if (!connection) {
 		return 0;
 	}
 	if (connection->role == ROLE_OUTBOUND) {
-		__u32 endpoint = connection->endpoint;
 		connection->spoken = 1;
-		if (received && connection->asked && endpoint < SLIP_ENDPOINTS) {
-			connection->asked = 0;
-			thread->endpoints[endpoint].calls++;
-		}
 		return 0;
 	}
 	if (connection->role != ROLE_INBOUND) {
@@ -404,9 +432,9 @@ int account_received(__u64 *context)
 	__u64 now = bpf_ktime_get_ns(), arrived = connection->arrived_ns;
 	struct slip_open *open = find_open(thread, (__u64) socket);
 	connection->arrived_ns = 0;
-	is_running(bpf_get_current_task_btf(), thread, now);
+	is_running(task, thread, now);
 	account(thread, now);
-	if (open && received && !call_may_begin_request(bpf_get_current_task_btf())) {
+	if (open && received && !call_may_begin_request(task)) {
 		return 0;
 	}
 	if (open && (open->response_ns || !received)) {
@@ -489,6 +517,7 @@ int account_connect(struct call_entry *context)
 	const struct sock *socket = socket_of_file(file);
 	if (socket && BPF_CORE_READ(socket, sk_type) == SOCK_STREAM) {
 		change(task, thread, SLIP_THREAD_IN_FAULT, SLIP_THREAD_CONNECTING);
+		thread->last_socket = thread->last_file = 0;
 		thread->connecting_file = context->arguments[0];
 		thread->connecting_ns = 0;
 	}
@@ -517,6 +546,8 @@ int account_close(struct call_entry *context)
 	if (!thread) {
 		return 0;
 	}
+	/* It may be of the file that is closed, and another one have its place. */
+	thread->last_socket = thread->last_file = 0;
 	if (thread->flags & SLIP_THREAD_CONNECTING && context->arguments[0] == thread->connecting_file) {
 		change(task, thread, SLIP_THREAD_CONNECTING, 0);
 	}

@@ -89,8 +89,9 @@ struct slip_thread {
 	__u64 connecting_ns;
 	/* When the thread became ready to run; 0 if it is not. */
 	__u64 ready_ns;
-	/* The socket that it sent on last, and its endpoint. */
-	__u64 last_socket;
+	/* The connected socket that it sent on last, and the `struct file` that it has waited for it by; 0 as soon as either may be
+	 * another one. So calls one after the other on one connection ask nothing of its socket. */
+	__u64 last_socket, last_file;
 	/* Requests that ended; those that began while others were open, and had no place among them. */
 	__u64 ended, crowded;
 	__u32 part;
@@ -102,8 +103,11 @@ struct slip_thread {
 	/* Whose WAIT or WAKE it is; SLIP_ENDPOINT_NONE for nobody's. */
 	__u32 endpoint;
 	__u32 last_endpoint;
-	/* Its number. */
+	/* The number of the file that is being connected. */
 	__u32 connecting_file;
+	/* Something was sent to the last socket, and no answer read yet. */
+	__u32 asked;
+	__u32 reserved;
 };
 
 /* Off its CPU, as far as we were told. */

@@ -47,13 +47,11 @@ struct connection {
 	__u64 arrived_ns;
 	__u8 role;
 	__u8 endpoint;
-	/* Something was sent, and no answer read yet. */
-	__u8 asked;
-	/* Something was sent at all. */
+	/* Something was sent. */
 	__u8 sent;
 	/* Something was read. */
 	__u8 spoken;
-	__u8 reserved[3];
+	__u8 reserved[4];
 };
 
 struct {
@@ -177,15 +175,17 @@ static __noinline enum role role_of(const struct sock *socket)
 	return BPF_CORE_READ(socket, __sk_common.skc_dport) ? ROLE_OUTBOUND : ROLE_NONE;
 }
 
-/* Whether a target will have accepted this socket, or has: asked by who sends to it, in any process. */
+/* Whether a target will have accepted this socket, or has: asked of each that data comes for, so its fields are read as they are. */
 static __always_inline bool is_for_target(const struct sock *socket)
 {
-	__u16 family = family_of(socket);
+	__u16 family = socket->__sk_common.skc_family;
 
 	if (is_inet(family)) {
-		return has_listening_port(socket);
+		__u32 port = socket->__sk_common.skc_num;
+		const __u8 *listens = bpf_map_lookup_elem(&listening_ports, &port);
+		return listens && *listens;
 	}
-	if (family != AF_UNIX || BPF_CORE_READ(socket, sk_type) != SOCK_STREAM) {
+	if (family != AF_UNIX || socket->sk_type != SOCK_STREAM) {
 		return false;
 	}
 	struct slip_endpoint_key key = {.family = AF_UNIX};

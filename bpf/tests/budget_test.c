@@ -138,6 +138,7 @@ static void reset(void)
 	outbound.__sk_common.skc_dport = 0x1234;
 	inbound.__sk_common.skc_dport = second_inbound.__sk_common.skc_dport = 0x4321;
 	task.pid = task.tgid = 7;
+	task.mm = other_task.mm = (struct mm_struct *) &task;
 	add_thread(&task, fake_time_ns);
 	fake_regs.orig_rax = ACCEPT;
 }

@@ -10,7 +10,7 @@ const OPEN: usize = 32;
 const PATH_BYTES: usize = 108;
 
 /// `struct slip_thread`
-const THREAD_BYTES: usize = 56 + 5 * 8 * PARTS + ENDPOINTS * 48 + OPEN * 32 + 40 + 32;
+const THREAD_BYTES: usize = 56 + 5 * 8 * PARTS + ENDPOINTS * 48 + OPEN * 32 + 48 + 40;
 
 /// `struct slip_listed`
 pub(super) const LISTED_BYTES: usize = 8 + THREAD_BYTES;
@@ -147,8 +147,8 @@ impl ThreadTimes {
             };
         }
         words.0 = words.0.get(OPEN * 32..)?;
-        // connecting_ns, ready_ns, last_socket
-        for _ in 0..3 {
+        // connecting_ns, ready_ns, last_socket, last_file
+        for _ in 0..4 {
             words.u64()?;
         }
         let (ended, crowded) = (words.u64()?, words.u64()?);
@@ -312,7 +312,7 @@ mod tests {
     fn a_thread_that_is_cut_off_is_none() {
         let bytes = vec![0; LISTED_BYTES];
         assert_eq!(ThreadTimes::parse(&bytes).map(|times| times.idle_ns), Some(0));
-        assert_eq!(ThreadTimes::parse(&bytes[..LISTED_BYTES - 12]), None);
+        assert_eq!(ThreadTimes::parse(&bytes[..LISTED_BYTES - 20]), None);
         assert_eq!(parse_event(&[1, 0, 0, 0, 5]), None);
         assert_eq!(parse_event(&[9; 400]), None);
     }
