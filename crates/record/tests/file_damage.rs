@@ -10,10 +10,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use file_support::{
-    FLUSH_SAMPLES, INTERVAL_NS, Source, check_samples, child_of, child_path, info, sample, wait,
+    FLUSH_SAMPLES, INTERVAL_NS, Source, budget, check_samples, child_of, child_path, info, sample, served,
+    wait,
 };
 use rusqlite::Connection;
-use slip_model::{Batch, Recording, Request, SampleBlock};
+use slip_model::{Batch, Budget, Recording, Request, SampleBlock};
 use slip_record::file::{FileError, Writer, block, load};
 use tempfile::TempDir;
 
@@ -214,6 +215,71 @@ fn files_of_before_there_were_waits_are_whole() {
                    CREATE VIEW waits(id, waits, data) AS
                    WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x, 0, x'00' FROM n;";
     assert_eq!(waits_after(true, endless), (0, vec![]));
+}
+
+/// A recording of a budget with requests in three blocks, and perhaps of samples.
+fn recorded_budget(with_samples: bool) -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.slip");
+    let mut source = Source::default();
+    let mut writer = Writer::create(&path, &info(), false).unwrap();
+    for flush in 0..3 {
+        let mut batch = if with_samples { source.batch(FLUSH_SAMPLES) } else { Batch::default() };
+        batch.budget = Some(budget(1_000 * (flush + 1)));
+        batch.served = (flush * 1_000..flush * 1_000 + 1_000).map(served).collect();
+        writer.append(&batch).unwrap();
+    }
+    (folder, path)
+}
+
+#[test]
+fn a_broken_budget_is_said_to_be_lost_and_broken_requests_are_counted() {
+    let after = |with_samples: bool, script: &str| {
+        let (_folder, path) = recorded_budget(with_samples);
+        Connection::open(&path).unwrap().execute_batch(script).unwrap();
+        let loaded = load(&path)?;
+        let requests = loaded.recording.budget.as_ref().map(|budget| budget.requests.len());
+        let samples = if with_samples { 3 * FLUSH_SAMPLES } else { 0 };
+        assert_eq!(loaded.recording.samples().count() as u64, samples, "{script}");
+        let whole = Budget { requests: Vec::new(), ..loaded.recording.budget.unwrap_or(budget(3_000)) };
+        assert_eq!(whole.endpoints, budget(3_000).endpoints);
+        Ok::<_, FileError>((requests, loaded.warnings[1..].to_vec()))
+    };
+    for with_samples in [true, false] {
+        assert_eq!(after(with_samples, "").unwrap(), (Some(3_000), vec![]));
+        let broken = "UPDATE served SET data = zeroblob(length(data)) WHERE id = 2";
+        let warning = "1 blocks with 1000 requests of the budget are damaged and left out".to_owned();
+        assert_eq!(after(with_samples, broken).unwrap(), (Some(2_000), vec![warning]));
+        let fewer = "UPDATE budget SET json = replace(json, '\"workers\":[', '\"workers\":[],\"other\":[')";
+        let warning = "3000 requests of the budget of unknown workers are left out".to_owned();
+        assert_eq!(after(with_samples, fewer).unwrap(), (Some(0), vec![warning]));
+        for lost in [
+            "UPDATE budget SET json = substr(json, 2)",
+            "UPDATE budget SET json = x'00'",
+            "UPDATE budget SET json = replace(json, '\"pid\":100,', '\"pid\":-1,')",
+            "DELETE FROM budget",
+        ] {
+            match after(with_samples, lost) {
+                Ok((requests, warnings)) if with_samples => {
+                    let warning = "the budget of the workers' time is lost".to_owned();
+                    assert_eq!((requests, warnings), (None, vec![warning]), "{lost}");
+                }
+                Err(FileError::Damaged { what, .. }) if !with_samples => {
+                    assert_eq!(what, "its budget is lost", "{lost}");
+                }
+                other => panic!("{lost}: {other:?}"),
+            }
+        }
+    }
+    assert_eq!(after(true, "DROP TABLE served").unwrap(), (Some(0), vec![]));
+}
+
+#[test]
+fn files_of_before_there_were_budgets_are_whole() {
+    let (_folder, path) = recorded(3);
+    Connection::open(&path).unwrap().execute_batch("DROP TABLE budget; DROP TABLE served").unwrap();
+    let loaded = load(&path).unwrap();
+    assert_eq!((loaded.recording.budget, loaded.warnings.len()), (None, 1), "{:?}", loaded.warnings);
 }
 
 #[test]

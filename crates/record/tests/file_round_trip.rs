@@ -9,13 +9,13 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
 use std::sync::mpsc;
 
-use file_support::{FLUSH_SAMPLES, Source, check_samples, child, child_path, info, wait};
+use file_support::{FLUSH_SAMPLES, Source, budget, check_samples, child, child_path, info, served, wait};
 use proptest::prelude::*;
 use slip_model::{
-    Batch, Frame, FrameKind, Interner, Process, ProcessId, Request, RequestId, Sample, SampleBlock, StackId,
-    State, StringId, Thread, ThreadId, Totals, Wait, WaitReason,
+    Batch, Budget, Frame, FrameKind, Interner, PartTimes, Process, ProcessId, Request, RequestId, Sample,
+    SampleBlock, ServedRequest, StackId, State, StringId, Thread, ThreadId, Totals, Wait, WaitReason,
 };
-use slip_record::file::{FileError, Writer, block, load, wait_block};
+use slip_record::file::{FileError, Writer, block, load, served_block, wait_block};
 
 #[test]
 fn an_hour_of_flushes_comes_back_in_order() {
@@ -125,6 +125,50 @@ fn waits_come_back_in_order_with_samples_and_without() {
         };
         assert!(rows("waits") < 10, "small ones are packed: {}", rows("waits"));
         assert_eq!(rows("blocks") > 0, with_samples);
+    }
+}
+
+#[test]
+fn a_budget_comes_back_as_it_was_last_with_all_its_requests() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, with_samples) in [("both.slip", true), ("budget.slip", false)] {
+        let path = folder.path().join(name);
+        let mut source = Source::default();
+        let mut writer = Writer::create(&path, &info(), false).unwrap();
+        let mut requests = Vec::new();
+        // Small flushes that are packed, some without a budget or requests, and one that is larger than a block.
+        for flush in 0..300_u64 {
+            let mut batch = if with_samples { source.batch(8) } else { Batch::default() };
+            let count = if flush == 200 { 140_000 } else { flush % 3 * 40 };
+            batch.served = (0..count).map(|at| served(requests.len() as u64 + at)).collect();
+            requests.extend_from_slice(&batch.served);
+            batch.budget = (flush % 2 == 0).then(|| budget(requests.len() as u64));
+            writer.append(&batch).unwrap();
+            if flush == 3 {
+                let read = load(&path).unwrap().recording.budget.unwrap();
+                assert_eq!(read, Budget { requests: requests.clone(), ..budget(80 + 40) });
+            }
+        }
+        writer
+            .append(&Batch { budget: Some(budget(7)), totals: source.totals(), ..Batch::default() })
+            .unwrap();
+        let expected = Some(Budget { requests, ..budget(7) });
+        // What a reader sees before the last of them are packed is the same.
+        assert!(load(&path).unwrap().recording.budget == expected);
+        writer.finish(source.totals()).unwrap();
+        let loaded = load(&path).unwrap();
+        assert_eq!(loaded.warnings, [""; 0]);
+        assert!(loaded.recording.budget == expected);
+        drop(writer);
+        let rows = |table| {
+            let sql = format!("SELECT count(*) FROM {table}");
+            rusqlite::Connection::open(&path)
+                .unwrap()
+                .query_row(&sql, (), |row| row.get::<_, u32>(0))
+                .unwrap()
+        };
+        assert_eq!(rows("budget"), 1);
+        assert!(rows("served") < 10, "small ones are packed: {}", rows("served"));
     }
 }
 
@@ -287,6 +331,20 @@ fn any_wait() -> impl Strategy<Value = Wait> {
     )
 }
 
+fn any_served() -> impl Strategy<Value = ServedRequest> {
+    (any::<u32>(), any::<[u64; 4]>(), any::<[u64; 14]>(), any::<[u64; 14]>()).prop_map(
+        |(worker, [queued_ns, begin_ns, response_ns, end_ns], serving, after)| ServedRequest {
+            worker,
+            queued_ns,
+            begin_ns,
+            response_ns,
+            end_ns,
+            serving: PartTimes(serving),
+            after: PartTimes(after),
+        },
+    )
+}
+
 fn batches() -> impl Strategy<Value = Vec<AnyBatch>> {
     prop::collection::vec(
         (
@@ -385,9 +443,17 @@ proptest! {
     }
 
     #[test]
+    fn any_requests_of_a_budget_come_back(served in prop::collection::vec(any_served(), 0..300), compress: bool) {
+        let mut compressor = compress.then(|| zstd::bulk::Compressor::new(3).unwrap());
+        let bytes = served_block::encode(&served, compressor.as_mut());
+        prop_assert_eq!(served_block::decode(&bytes).unwrap(), served);
+    }
+
+    #[test]
     fn no_bytes_make_a_block_decoder_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
         let _ = block::decode_body(&bytes);
         let _ = wait_block::decode_body(&bytes);
+        let _ = served_block::decode_body(&bytes);
     }
 }
 

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 use slip_model::{
-    Frame, FrameId, FrameKind, Interner, InternerDelta, Process, ProcessId, Recording, SampleBlock, StackId,
-    StackNode, StringId, Thread, ThreadId, Totals, Wait,
+    Frame, FrameId, FrameKind, Interner, InternerDelta, Process, ProcessId, Recording, SampleBlock,
+    ServedRequest, StackId, StackNode, StringId, Thread, ThreadId, Totals, Wait,
 };
 
 use super::error::FileError;
 use super::fetch::{BlockBytes, Fetched};
-use super::{block, schema, wait_block};
+use super::{block, schema, served_block, wait_block};
 
 /// Stands for a name, a frame or a process that could not be read.
 const UNREADABLE: &str = "[unreadable]";
@@ -21,6 +21,9 @@ const MAX_SAMPLES: usize = 1 << 27;
 
 /// Most waits of one recording: 2.7 GB in memory.
 const MAX_WAITS: usize = 1 << 26;
+
+/// Most requests of a budget: 2.2 GB in memory.
+const MAX_SERVED: usize = 1 << 23;
 
 /// Most processes and most threads of one recording.
 const MAX_WORKERS: usize = 1 << 18;
@@ -90,6 +93,11 @@ pub(super) fn recording(
     let mut lost_waits = Lost::default();
     recording.waits = waits(&fetched.waits, recording.threads.len(), &mut names, &mut lost_waits);
     recording.interner = names.interner;
+    let mut lost_served = Lost::default();
+    recording.budget = fetched.budget;
+    if let Some(budget) = &mut recording.budget {
+        budget.requests = served(&fetched.served, budget.workers.len(), &mut lost_served);
+    }
 
     let loaded = lost.loaded as u64;
     let last_ns = recording.blocks.last().and_then(|block| block.time_ns.last().copied()).unwrap_or(0);
@@ -100,12 +108,15 @@ pub(super) fn recording(
     recording.totals.waits = recording.waits.len() as u64;
     let lacks = |table| fetched.damaged.contains(&table);
     let has_lost_waits = lacks(schema::WAITS) || lost_waits.blocks > 0;
+    let has_lost_budget = recording.budget.is_none() && (lacks(schema::BUDGET) || !fetched.served.is_empty());
     if loaded == 0
         && recording.waits.is_empty()
-        && (!has_info || expected > 0 || lacks("blocks") || has_lost_waits)
+        && recording.budget.is_none()
+        && (!has_info || expected > 0 || lacks("blocks") || has_lost_waits || has_lost_budget)
     {
         return Err(damaged(match expected {
             0 if has_lost_waits => "its waits are lost".into(),
+            0 if has_lost_budget => "its budget is lost".into(),
             0 => "its samples are lost".into(),
             samples => format!("all of its {samples} samples are lost"),
         }));
@@ -114,8 +125,12 @@ pub(super) fn recording(
         let share = loaded as f64 / expected as f64 * 100.0;
         warnings.push(format!("{loaded} of {expected} samples ({share:.1} %) could be read"));
     }
-    lost.describe("samples", MAX_SAMPLES, &mut warnings);
-    lost_waits.describe("waits", MAX_WAITS, &mut warnings);
+    lost.describe("samples", "threads", MAX_SAMPLES, &mut warnings);
+    lost_waits.describe("waits", "threads", MAX_WAITS, &mut warnings);
+    lost_served.describe("requests of the budget", "workers", MAX_SERVED, &mut warnings);
+    if has_lost_budget {
+        warnings.push("the budget of the workers' time is lost".into());
+    }
     if lost_names > 0 {
         warnings.push(format!("{lost_names} names or stacks are lost and shown as {UNREADABLE}"));
     }
@@ -152,7 +167,28 @@ fn waits(blocks: &[BlockBytes], threads: usize, names: &mut Names, lost: &mut Lo
     waits
 }
 
-/// What did not make it, of samples or of waits.
+/// The requests of these blocks that one of so many workers served.
+fn served(blocks: &[BlockBytes], workers: usize, lost: &mut Lost) -> Vec<ServedRequest> {
+    let mut served: Vec<ServedRequest> = Vec::new();
+    for row in blocks {
+        let Ok(mut of_block) = served_block::decode(&row.data) else {
+            lost.blocks += 1;
+            lost.entries = lost.entries.saturating_add(row.entries);
+            continue;
+        };
+        if lost.beyond > 0 || served.len() + of_block.len() > MAX_SERVED {
+            lost.beyond += of_block.len() as u64;
+            continue;
+        }
+        let decoded = of_block.len();
+        of_block.retain(|request| (request.worker as usize) < workers);
+        lost.nameless += (decoded - of_block.len()) as u64;
+        served.append(&mut of_block);
+    }
+    served
+}
+
+/// What did not make it, of samples, of waits or of requests.
 #[derive(Default)]
 struct Lost {
     loaded: usize,
@@ -163,13 +199,13 @@ struct Lost {
 }
 
 impl Lost {
-    fn describe(&self, what: &str, most: usize, warnings: &mut Vec<String>) {
+    fn describe(&self, what: &str, whose: &str, most: usize, warnings: &mut Vec<String>) {
         let Self { blocks, entries, beyond, nameless, .. } = self;
         if *blocks > 0 {
             warnings.push(format!("{blocks} blocks with {entries} {what} are damaged and left out"));
         }
         if *nameless > 0 {
-            warnings.push(format!("{nameless} {what} of unknown threads are left out"));
+            warnings.push(format!("{nameless} {what} of unknown {whose} are left out"));
         }
         if *beyond > 0 {
             warnings.push(format!("{beyond} {what} beyond the first {most} do not fit and are left out"));

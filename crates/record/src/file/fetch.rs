@@ -5,11 +5,11 @@ use std::sync::Arc;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row};
 use slip_model::{
-    Frame, FrameId, FrameKind, Process, ProcessId, RecordingInfo, StackId, StackNode, StringId, Thread,
-    ThreadId, Totals,
+    Budget, Frame, FrameId, FrameKind, Process, ProcessId, RecordingInfo, StackId, StackNode, StringId,
+    Thread, ThreadId, Totals,
 };
 
-use super::salvage::{Budget, Health, read_table};
+use super::salvage::{Allowance, Health, read_table};
 use super::schema;
 use super::tables::{language_named, mode_named};
 
@@ -25,14 +25,16 @@ pub(super) struct Fetched {
     pub(super) threads: Vec<Thread>,
     pub(super) blocks: Vec<BlockBytes>,
     pub(super) waits: Vec<BlockBytes>,
+    pub(super) budget: Option<Budget>,
+    pub(super) served: Vec<BlockBytes>,
     /// Tables that are missing or of which something could not be read.
     pub(super) damaged: Vec<&'static str>,
 }
 
-/// A row of `blocks` or of `waits`.
+/// A row of `blocks`, of `waits` or of `served`.
 #[derive(Debug)]
 pub(super) struct BlockBytes {
-    /// Samples or waits that it should have.
+    /// Samples, waits or requests that it should have.
     pub(super) entries: u64,
     pub(super) data: Vec<u8>,
 }
@@ -40,12 +42,12 @@ pub(super) struct BlockBytes {
 /// Copies everything out of the `usable` tables. What is wrong with them shows in [`Fetched::damaged`].
 pub(super) fn rows(connection: &Connection, usable: &[&str], length: u64) -> Fetched {
     let mut fetched = Fetched::default();
-    let mut budget = Budget { rows: length / 4 + 1_024, bytes: length + 4_096 };
+    let mut allowance = Allowance { rows: length / 4 + 1_024, bytes: length + 4_096 };
     for (table, _) in schema::TABLES {
         let damaged = if usable.contains(&table) {
-            fetched.table(connection, table, &mut budget).damaged
+            fetched.table(connection, table, &mut allowance).damaged
         } else {
-            table != schema::WAITS
+            !schema::LATER.contains(&table)
         };
         if damaged {
             fetched.damaged.push(table);
@@ -55,23 +57,23 @@ pub(super) fn rows(connection: &Connection, usable: &[&str], length: u64) -> Fet
 }
 
 impl Fetched {
-    fn table(&mut self, connection: &Connection, table: &str, budget: &mut Budget) -> Health {
+    fn table(&mut self, connection: &Connection, table: &str, allowance: &mut Allowance) -> Health {
         match table {
             "info" => {
                 let sql = "SELECT id, key, value FROM info WHERE id >= ?1 ORDER BY id";
-                read_table(connection, budget, sql, |_, row| take_info(&mut self.info, row))
+                read_table(connection, allowance, sql, |_, row| take_info(&mut self.info, row))
             }
             "totals" => {
                 let sql = "SELECT id, duration_ns, ticks_planned, ticks_taken, samples, filtered, repaired, torn, \
                            failed, own_cpu_ns, complete FROM totals WHERE id >= ?1 ORDER BY id";
-                read_table(connection, budget, sql, |_, row| {
+                read_table(connection, allowance, sql, |_, row| {
                     self.totals = Some(totals(row)?);
                     Some(0)
                 })
             }
             "strings" => {
                 let sql = "SELECT id, text FROM strings WHERE id >= ?1 ORDER BY id";
-                read_table(connection, budget, sql, |id, row| {
+                read_table(connection, allowance, sql, |id, row| {
                     let text = text(row, 1)?;
                     self.strings.push((number(id)?, Arc::from(&*text)));
                     Some(text.len())
@@ -80,14 +82,14 @@ impl Fetched {
             "frames" => {
                 let sql =
                     "SELECT id, kind, name, file, first_line, line FROM frames WHERE id >= ?1 ORDER BY id";
-                read_table(connection, budget, sql, |id, row| {
+                read_table(connection, allowance, sql, |id, row| {
                     self.frames.push((number(id)?, frame(row)?));
                     Some(0)
                 })
             }
             "stacks" => {
                 let sql = "SELECT id, parent, frame FROM stacks WHERE id >= ?1 ORDER BY id";
-                read_table(connection, budget, sql, |id, row| {
+                read_table(connection, allowance, sql, |id, row| {
                     let node =
                         StackNode { parent: StackId(u32_at(row, 1)?), frame: FrameId(u32_at(row, 2)?) };
                     self.stacks.push((number(id)?, node));
@@ -97,7 +99,7 @@ impl Fetched {
             "processes" => {
                 let sql = "SELECT id, pid, ns_pid, language, version, title, first_ns, ended_ns FROM processes \
                            WHERE id >= ?1 ORDER BY id";
-                read_table(connection, budget, sql, |id, row| {
+                read_table(connection, allowance, sql, |id, row| {
                     let process = process(id, row)?;
                     let bytes = process.version.len() + process.title.len();
                     self.processes.push(process);
@@ -107,18 +109,30 @@ impl Fetched {
             "threads" => {
                 let sql =
                     "SELECT id, process, tid, interpreter, name FROM threads WHERE id >= ?1 ORDER BY id";
-                read_table(connection, budget, sql, |id, row| {
+                read_table(connection, allowance, sql, |id, row| {
                     self.threads.push(thread(id, row)?);
                     Some(0)
                 })
             }
             "blocks" => {
                 let sql = "SELECT id, samples, data FROM blocks WHERE id >= ?1 ORDER BY id";
-                read_table(connection, budget, sql, |_, row| take_block(&mut self.blocks, row))
+                read_table(connection, allowance, sql, |_, row| take_block(&mut self.blocks, row))
             }
             schema::WAITS => {
                 let sql = "SELECT id, waits, data FROM waits WHERE id >= ?1 ORDER BY id";
-                read_table(connection, budget, sql, |_, row| take_block(&mut self.waits, row))
+                read_table(connection, allowance, sql, |_, row| take_block(&mut self.waits, row))
+            }
+            schema::BUDGET => {
+                let sql = "SELECT id, json FROM budget WHERE id >= ?1 ORDER BY id";
+                read_table(connection, allowance, sql, |_, row| {
+                    let json = text(row, 1)?;
+                    self.budget = Some(serde_json::from_str(&json).ok()?);
+                    Some(json.len())
+                })
+            }
+            schema::SERVED => {
+                let sql = "SELECT id, requests, data FROM served WHERE id >= ?1 ORDER BY id";
+                read_table(connection, allowance, sql, |_, row| take_block(&mut self.served, row))
             }
             _ => Health { damaged: true },
         }

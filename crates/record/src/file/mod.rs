@@ -5,7 +5,8 @@
 //!
 //! What is in it, in short (`docs/internals/recording.md` has every column): `info`, what was asked for; `totals`, how
 //! well it went; `strings` and `frames`, each distinct one once, and `stacks`; `processes` and `threads`; `blocks`,
-//! the samples and the requests that ended; and `waits`, the same for waits ([`wait_block`]).
+//! the samples and the requests that ended; `waits`, the same for waits ([`wait_block`]); `budget`, where the
+//! workers' time went; and `served`, the requests of it ([`served_block`]).
 //! One hour of eight workers at 99 Hz has 2.85 million samples and half a
 //! million requests, too many for rows: a row of `blocks` holds those of one flush or, packed, of up to one minute
 //! (see [`block`]).
@@ -24,6 +25,7 @@ mod load;
 mod planes;
 mod salvage;
 mod schema;
+pub mod served_block;
 mod tables;
 pub mod wait_block;
 mod writer;

@@ -11,7 +11,7 @@ const MAX_ID: i64 = u32::MAX as i64;
 /// What may still be read. A sane file has each byte in one row only; a malicious one can point to the same pages over
 /// and over, and would otherwise fill any memory.
 #[derive(Debug)]
-pub(super) struct Budget {
+pub(super) struct Allowance {
     /// Rows left.
     pub(super) rows: u64,
     /// Bytes of text and blobs left.
@@ -30,7 +30,7 @@ enum Pass {
     End,
     /// The row after this id, or its page, cannot be read.
     Unreadable { last_id: i64 },
-    /// The budget or the time is used up.
+    /// The allowance or the time is used up.
     Stop,
 }
 
@@ -40,7 +40,7 @@ enum Pass {
 /// row does not have the types it should.
 pub(super) fn read_table(
     connection: &Connection,
-    budget: &mut Budget,
+    allowance: &mut Allowance,
     sql: &str,
     mut take: impl FnMut(i64, &Row<'_>) -> Option<usize>,
 ) -> Health {
@@ -48,7 +48,7 @@ pub(super) fn read_table(
     let mut from = 0;
     let mut probes = 0;
     loop {
-        match read_from(connection, budget, sql, from, &mut health, &mut take) {
+        match read_from(connection, allowance, sql, from, &mut health, &mut take) {
             Pass::End => return health,
             Pass::Stop => break,
             Pass::Unreadable { last_id } => {
@@ -66,7 +66,7 @@ pub(super) fn read_table(
 
 fn read_from(
     connection: &Connection,
-    budget: &mut Budget,
+    allowance: &mut Allowance,
     sql: &str,
     from: i64,
     health: &mut Health,
@@ -91,9 +91,9 @@ fn read_from(
         match take(id, row) {
             None => health.damaged = true,
             Some(bytes) => {
-                budget.rows = budget.rows.saturating_sub(1);
-                budget.bytes = budget.bytes.saturating_sub(bytes as u64);
-                if budget.rows == 0 || budget.bytes == 0 {
+                allowance.rows = allowance.rows.saturating_sub(1);
+                allowance.bytes = allowance.bytes.saturating_sub(bytes as u64);
+                if allowance.rows == 0 || allowance.bytes == 0 {
                     return Pass::Stop;
                 }
             }
@@ -163,22 +163,22 @@ mod tests {
         let connection = table();
         connection.execute("UPDATE t SET value = 'x' WHERE id = 7", ()).unwrap();
         let mut seen = Vec::new();
-        let mut budget = Budget { rows: 1_000, bytes: 1_000 };
-        let health = read_table(&connection, &mut budget, SQL, |id, row| {
+        let mut allowance = Allowance { rows: 1_000, bytes: 1_000 };
+        let health = read_table(&connection, &mut allowance, SQL, |id, row| {
             row.get::<_, i64>(1).ok()?;
             seen.push(id);
             Some(1)
         });
         assert!(health.damaged);
         assert_eq!(seen.len(), 49);
-        assert_eq!(budget.rows, 1_000 - 49);
+        assert_eq!(allowance.rows, 1_000 - 49);
     }
 
     #[test]
     fn the_budget_ends_it() {
-        let mut budget = Budget { rows: 1_000, bytes: 30 };
+        let mut allowance = Allowance { rows: 1_000, bytes: 30 };
         let mut seen = 0;
-        let health = read_table(&table(), &mut budget, SQL, |_, _| {
+        let health = read_table(&table(), &mut allowance, SQL, |_, _| {
             seen += 1;
             Some(3)
         });

@@ -15,7 +15,7 @@ pub const APPLICATION_ID: u32 = 0x534c_4950;
 pub const FORMAT_VERSION: u32 = 3;
 
 /// The tables of versions 1 to 3, word for word as `sqlite_schema` keeps them.
-pub(super) const TABLES: [(&str, &str); 9] = [
+pub(super) const TABLES: [(&str, &str); 11] = [
     ("info", "CREATE TABLE info(id INTEGER PRIMARY KEY, key TEXT, value)"),
     (
         "totals",
@@ -50,10 +50,25 @@ pub(super) const TABLES: [(&str, &str); 9] = [
         "CREATE TABLE waits(id INTEGER PRIMARY KEY, first_ns INTEGER, last_ns INTEGER, waits INTEGER, \
          data BLOB)",
     ),
+    (BUDGET, "CREATE TABLE budget(id INTEGER PRIMARY KEY, json TEXT)"),
+    (
+        SERVED,
+        "CREATE TABLE served(id INTEGER PRIMARY KEY, first_ns INTEGER, last_ns INTEGER, requests INTEGER, \
+         data BLOB)",
+    ),
 ];
 
-/// The table that came later: a file without it has no waits, and nothing is missing from it.
+/// The tables that came later: a file without them has no waits or no budget, and nothing is missing from it.
+pub(super) const LATER: [&str; 3] = [WAITS, BUDGET, SERVED];
+
+/// Blocks of waits.
 pub(super) const WAITS: &str = "waits";
+
+/// The budget of the workers' time, without its requests.
+pub(super) const BUDGET: &str = "budget";
+
+/// Blocks of the requests of the budget.
+pub(super) const SERVED: &str = "served";
 
 /// Creates the tables in an empty database, in the transaction that is open.
 pub(super) fn create(connection: &Connection) -> rusqlite::Result<()> {

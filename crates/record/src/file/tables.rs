@@ -3,10 +3,10 @@
 //! SQLite's integers have a sign. Numbers of 64 bits are stored bit for bit, so one above 2^63 shows as negative there.
 
 use rusqlite::{Connection, params};
-use slip_model::{InternerDelta, Language, Mode, Process, RecordingInfo, Thread, Totals};
+use slip_model::{Budget, InternerDelta, Language, Mode, Process, RecordingInfo, Thread, Totals};
 
-/// The only row of `totals`.
-const TOTALS_ROW: i64 = 1;
+/// The only row of `totals`, and of `budget`.
+const ONLY_ROW: i64 = 1;
 
 /// Stores what is known at the start.
 pub(super) fn insert_info(connection: &Connection, info: &RecordingInfo) -> rusqlite::Result<()> {
@@ -145,6 +145,46 @@ pub(super) fn delete_waits(connection: &Connection, first: i64, last: i64) -> ru
     Ok(())
 }
 
+/// Stores the budget so far.
+pub(super) fn replace_budget(connection: &Connection, budget: &Budget) -> rusqlite::Result<()> {
+    let json = serde_json::to_string(budget)
+        .map_err(|source| rusqlite::Error::ToSqlConversionFailure(source.into()))?;
+    let mut insert = connection.prepare_cached("INSERT OR REPLACE INTO budget(id, json) VALUES(?1, ?2)")?;
+    insert.execute(params![ONLY_ROW, json])?;
+    Ok(())
+}
+
+/// One row of `served`.
+pub(super) struct ServedRow<'a> {
+    pub(super) id: i64,
+    pub(super) first_ns: u64,
+    pub(super) last_ns: u64,
+    pub(super) requests: usize,
+    pub(super) data: &'a [u8],
+}
+
+/// Stores a block of requests of the budget.
+pub(super) fn insert_served(connection: &Connection, row: &ServedRow<'_>) -> rusqlite::Result<()> {
+    let mut insert = connection.prepare_cached(
+        "INSERT INTO served(id, first_ns, last_ns, requests, data) VALUES(?1, ?2, ?3, ?4, ?5)",
+    )?;
+    insert.execute(params![
+        row.id,
+        row.first_ns.cast_signed(),
+        row.last_ns.cast_signed(),
+        row.requests,
+        row.data
+    ])?;
+    Ok(())
+}
+
+/// Removes the blocks of requests of the budget `first..=last`.
+pub(super) fn delete_served(connection: &Connection, first: i64, last: i64) -> rusqlite::Result<()> {
+    let mut delete = connection.prepare_cached("DELETE FROM served WHERE id BETWEEN ?1 AND ?2")?;
+    delete.execute(params![first, last])?;
+    Ok(())
+}
+
 /// Stores the totals so far.
 pub(super) fn replace_totals(connection: &Connection, totals: &Totals) -> rusqlite::Result<()> {
     let mut insert = connection.prepare_cached(
@@ -152,7 +192,7 @@ pub(super) fn replace_totals(connection: &Connection, totals: &Totals) -> rusqli
          torn, failed, own_cpu_ns, complete) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
     )?;
     insert.execute(params![
-        TOTALS_ROW,
+        ONLY_ROW,
         totals.duration_ns.cast_signed(),
         totals.ticks_planned.cast_signed(),
         totals.ticks_taken.cast_signed(),

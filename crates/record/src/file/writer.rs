@@ -7,19 +7,22 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, ffi};
-use slip_model::{Batch, RecordingInfo, Request, SampleBlock, Totals, Wait};
+use slip_model::{Batch, RecordingInfo, Request, SampleBlock, ServedRequest, Totals, Wait};
 use zstd::bulk::Compressor;
 
 use super::error::FileError;
 use super::load::{Header, journal_of};
-use super::tables::{self, BlockRow, WaitsRow};
-use super::{block, schema, wait_block};
+use super::tables::{self, BlockRow, ServedRow, WaitsRow};
+use super::{block, schema, served_block, wait_block};
 
 /// Small blocks are packed into one after this many flushes: a minute and a half, if there is one every 0.8 s.
 const PACK_FLUSHES: usize = 120;
 
 /// ... or after this many samples, requests or waits. More than that in one flush is packed at once.
 const PACK_SAMPLES: usize = 1 << 16;
+
+/// ... or after this many requests of a budget, which take ten times as much memory: two megabytes.
+const PACK_SERVED: usize = 1 << 13;
 
 /// How many times the above may gather while packing fails (full disk). Then these blocks stay small: what gathers is
 /// kept in memory too.
@@ -49,13 +52,14 @@ pub struct Writer {
 }
 
 /// Where the next batch has to go on.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 struct NextNumbers {
     string: u32,
     frame: u32,
     stack: u32,
     block: i64,
     waits: i64,
+    served: i64,
 }
 
 /// What is stored in small blocks and not packed yet.
@@ -64,9 +68,11 @@ struct Gathered {
     samples: SampleBlock,
     requests: Vec<Request>,
     waits: Vec<Wait>,
+    served: Vec<ServedRequest>,
     /// The rows that they are in go on to the newest ones.
     first_block: i64,
     first_waits: i64,
+    first_served: i64,
     flushes: usize,
     failures: usize,
 }
@@ -102,7 +108,7 @@ impl Writer {
             Ok(connection) => Ok(Self {
                 path,
                 connection,
-                next: NextNumbers { string: 1, frame: 0, stack: 1, block: 1, waits: 1 },
+                next: NextNumbers { string: 1, frame: 0, stack: 1, block: 1, waits: 1, served: 1 },
                 gathered: Gathered::default(),
                 saved: Totals::default(),
                 lock,
@@ -126,36 +132,44 @@ impl Writer {
     /// [`FileError::OutOfOrder`] if a batch was left out; [`FileError::Io`].
     pub fn append(&mut self, batch: &Batch) -> Result<(), FileError> {
         self.check_order(batch)?;
-        let large = batch.samples.len().max(batch.requests.len()).max(batch.waits.len()) >= PACK_SAMPLES;
+        let large = batch.samples.len().max(batch.requests.len()).max(batch.waits.len()) >= PACK_SAMPLES
+            || batch.served.len() >= PACK_SERVED;
         let mut compressor = if large { self.compressor() } else { None };
-        let NextNumbers { block: mut next_block, waits: mut next_waits, .. } = self.next;
+        let mut next = self.next;
         let written = write(&mut self.connection, |transaction| {
             tables::insert_interned(transaction, &batch.interned)?;
             tables::upsert_processes(transaction, &batch.processes)?;
             tables::upsert_threads(transaction, &batch.threads)?;
             for (samples, requests) in cut(&batch.samples, &batch.requests) {
-                insert_block(transaction, next_block, &samples, requests, compressor.as_mut())?;
-                next_block += 1;
+                insert_block(transaction, next.block, &samples, requests, compressor.as_mut())?;
+                next.block += 1;
             }
             for waits in batch.waits.chunks(PART) {
-                insert_waits(transaction, next_waits, waits, compressor.as_mut())?;
-                next_waits += 1;
+                insert_waits(transaction, next.waits, waits, compressor.as_mut())?;
+                next.waits += 1;
+            }
+            for served in batch.served.chunks(PART) {
+                insert_served(transaction, next.served, served, compressor.as_mut())?;
+                next.served += 1;
+            }
+            if let Some(budget) = &batch.budget {
+                tables::replace_budget(transaction, budget)?;
             }
             tables::replace_totals(transaction, &Totals { complete: false, ..batch.totals })
         });
         written.map_err(|source| self.error(source))?;
 
         self.saved = Totals { complete: false, ..batch.totals };
-        self.next.string += count(batch.interned.strings.len());
-        self.next.frame += count(batch.interned.frames.len());
-        self.next.stack += count(batch.interned.stacks.len());
         if large {
             self.pack();
             self.gathered = Gathered::default();
-        } else if next_block > self.next.block || next_waits > self.next.waits {
+        } else if next != self.next {
             self.gathered.add(self.next, batch);
         }
-        (self.next.block, self.next.waits) = (next_block, next_waits);
+        next.string += count(batch.interned.strings.len());
+        next.frame += count(batch.interned.frames.len());
+        next.stack += count(batch.interned.stacks.len());
+        self.next = next;
         if self.gathered.is_due() {
             self.pack();
         }
@@ -203,8 +217,9 @@ impl Writer {
     /// Replaces the small blocks by one. If that fails they stay, and it is tried again later: nothing is lost, the
     /// file only stays larger.
     fn pack(&mut self) {
-        let Gathered { samples, requests, waits, first_block, first_waits, flushes, .. } = &self.gathered;
-        if *flushes == 0 || *flushes < 2 && samples.len().max(waits.len()) < 256 {
+        let Gathered { samples, requests, waits, served, flushes, .. } = &self.gathered;
+        let Gathered { first_block, first_waits, first_served, .. } = &self.gathered;
+        if *flushes == 0 || *flushes < 2 && samples.len().max(waits.len()).max(served.len()) < 256 {
             return;
         }
         let mut compressor = self.compressor();
@@ -216,6 +231,10 @@ impl Writer {
             if !waits.is_empty() {
                 tables::delete_waits(transaction, *first_waits, self.next.waits - 1)?;
                 insert_waits(transaction, *first_waits, waits, compressor.as_mut())?;
+            }
+            if !served.is_empty() {
+                tables::delete_served(transaction, *first_served, self.next.served - 1)?;
+                insert_served(transaction, *first_served, served, compressor.as_mut())?;
             }
             Ok(())
         });
@@ -258,7 +277,7 @@ impl Gathered {
     /// Adds a batch whose rows begin with the numbers in `at`.
     fn add(&mut self, at: NextNumbers, batch: &Batch) {
         if self.flushes == 0 {
-            (self.first_block, self.first_waits) = (at.block, at.waits);
+            (self.first_block, self.first_waits, self.first_served) = (at.block, at.waits, at.served);
         }
         self.flushes += 1;
         let (to, from) = (&mut self.samples, &batch.samples);
@@ -269,12 +288,14 @@ impl Gathered {
         to.request.extend_from_slice(&from.request);
         self.requests.extend_from_slice(&batch.requests);
         self.waits.extend_from_slice(&batch.waits);
+        self.served.extend_from_slice(&batch.served);
     }
 
     fn is_due(&self) -> bool {
         let times = self.failures + 1;
         self.flushes >= times * PACK_FLUSHES
             || self.samples.len().max(self.requests.len()).max(self.waits.len()) >= times * PACK_SAMPLES
+            || self.served.len() >= times * PACK_SERVED
     }
 }
 
@@ -343,6 +364,19 @@ fn insert_waits(
     let time_ns = |wait: Option<&Wait>| wait.map_or(0, |wait| wait.time_ns);
     let (first_ns, last_ns) = (time_ns(waits.first()), time_ns(waits.last()));
     tables::insert_waits(connection, &WaitsRow { id, first_ns, last_ns, waits: waits.len(), data: &data })
+}
+
+fn insert_served(
+    connection: &Connection,
+    id: i64,
+    served: &[ServedRequest],
+    compressor: Option<&mut Compressor<'static>>,
+) -> rusqlite::Result<()> {
+    let data = served_block::encode(served, compressor);
+    let end_ns = |request: Option<&ServedRequest>| request.map_or(0, |request| request.end_ns);
+    let (first_ns, last_ns) = (end_ns(served.first()), end_ns(served.last()));
+    let row = ServedRow { id, first_ns, last_ns, requests: served.len(), data: &data };
+    tables::insert_served(connection, &row)
 }
 
 /// Most samples, requests or waits of a batch that go into one block.

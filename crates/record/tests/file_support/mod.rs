@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use slip_model::{
-    Batch, Frame, FrameKind, Interner, Process, ProcessId, Recording, RecordingInfo, Request, RequestId,
-    Sample, StackId, State, Thread, ThreadId, Totals, Wait, WaitReason,
+    Batch, Budget, CpuTaker, Endpoint, EndpointTime, Frame, FrameKind, Interner, PartTimes, Process,
+    ProcessId, Recording, RecordingInfo, Request, RequestId, Sample, ServedRequest, StackId, State, Thread,
+    ThreadId, Totals, Wait, WaitReason, Worker,
 };
 
 /// Time between two samples of a thread.
@@ -59,6 +60,50 @@ pub(crate) fn wait(number: u64) -> Wait {
         reason: WaitReason::ALL[(noise % 10) as usize],
         count: 1 + (noise % 7) as u32,
         total_ns: noise,
+    }
+}
+
+/// The budget that a recording may have, as it is after so many requests, without them.
+pub(crate) fn budget(requests: u64) -> Budget {
+    let times = |ns| PartTimes(std::array::from_fn(|part| ns * part as u64));
+    let workers = (0..THREADS).map(|worker| Worker {
+        pid: 100 + worker,
+        tid: 100 + worker,
+        title: "php-fpm: pool www".into(),
+        watched_ns: u64::MAX - requests,
+        idle_ns: requests * 9,
+        between: times(1),
+        serving: times(requests),
+        after: times(2),
+        shared_ns: requests / 2,
+        endpoints: vec![EndpointTime { endpoint: 0, calls: requests, wait_ns: 7, ..EndpointTime::default() }],
+    });
+    Budget {
+        rung: "tracepoints".into(),
+        cannot_see: vec!["what \"quotes\" do".into()],
+        window_ns: requests * INTERVAL_NS,
+        workers: workers.collect(),
+        endpoints: vec![Endpoint { address: "/run/größe\n.sock".into(), protocol: "mysql".into() }],
+        requests: Vec::new(),
+        lost_requests: 1,
+        takers: vec![CpuTaker { name: String::new(), is_worker: false, ns: requests }],
+        throttled_ns: 3,
+        steal_ns: 4,
+    }
+}
+
+/// The request of this number of such a budget.
+pub(crate) fn served(number: u64) -> ServedRequest {
+    let noise = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+    let end_ns = (number + 1) * INTERVAL_NS;
+    ServedRequest {
+        worker: (number % u64::from(THREADS)) as u32,
+        queued_ns: end_ns - 9_000_000,
+        begin_ns: end_ns - 8_000_000,
+        response_ns: end_ns - noise % 1_000_000,
+        end_ns,
+        serving: PartTimes(std::array::from_fn(|part| if part % 3 == 0 { noise } else { 0 })),
+        after: PartTimes::default(),
     }
 }
 
