@@ -4,8 +4,9 @@
 use std::io::Write as _;
 
 use libfuzzer_sys::fuzz_target;
+use slip_doctor::{BudgetDiff, BudgetTable};
 use slip_record::file::load;
-use slip_report::{Format, Options, render};
+use slip_report::{BudgetFormat, Format, Options, render, render_budget, render_budget_diff};
 
 fuzz_target!(|bytes: &[u8]| {
     let mut file = tempfile::NamedTempFile::new_in("/dev/shm").expect("space for a small file");
@@ -14,5 +15,11 @@ fuzz_target!(|bytes: &[u8]| {
     let options = Options { include_idle: true, notes: loaded.warnings, ..Options::default() };
     for format in [Format::Markdown, Format::Json, Format::Pprof] {
         render(&loaded.recording, format, &options).expect("every recording has a report");
+    }
+    let Some(table) = BudgetTable::of(&loaded.recording) else { return };
+    let diff = BudgetDiff::of(&table, &table);
+    for format in [BudgetFormat::Table, BudgetFormat::Json] {
+        render_budget(&table, format).expect("every budget has a table");
+        render_budget_diff(&diff, ["a", "b"], format).expect("any two can be compared");
     }
 });

@@ -32,6 +32,10 @@ pub(crate) enum Command {
     Dump(DumpOptions),
     /// Turn a recording into text or into another tool's format
     Report(ReportOptions),
+    /// Say where all of the workers' time went, line by line, and what a request takes
+    Budget(BudgetOptions),
+    /// Compare what a request takes in two recordings, line by line
+    Diff(DiffOptions),
     /// Say what works on this machine, what is missing and how to fix it
     Check(CheckOptions),
     /// Print a completion script for a shell
@@ -164,6 +168,28 @@ pub(crate) struct ReportOptions {
 }
 
 #[derive(Debug, ClapArgs)]
+pub(crate) struct BudgetOptions {
+    /// A recording with a budget
+    pub(crate) file: PathBuf,
+    /// The form of the output
+    #[arg(short, long, value_enum, default_value_t = BudgetFormatName::Table)]
+    pub(crate) format: BudgetFormatName,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct DiffOptions {
+    /// A recording with a budget
+    #[arg(value_name = "A")]
+    pub(crate) before: PathBuf,
+    /// The one to compare with it
+    #[arg(value_name = "B")]
+    pub(crate) after: PathBuf,
+    /// The form of the output
+    #[arg(short, long, value_enum, default_value_t = BudgetFormatName::Table)]
+    pub(crate) format: BudgetFormatName,
+}
+
+#[derive(Debug, ClapArgs)]
 pub(crate) struct CheckOptions {
     #[command(flatten)]
     pub(crate) target: TargetOptions,
@@ -213,6 +239,16 @@ pub(crate) enum FormatName {
     Speedscope,
     /// pprof, for `go tool pprof`, Pyroscope, Parca
     Pprof,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum BudgetFormatName {
+    /// Plain text, for a terminal
+    Table,
+    /// JSON, for programs
+    Json,
+    /// Markdown, for people and prompts
+    Md,
 }
 
 fn parse_seconds(text: &str) -> Result<f64, String> {

@@ -5,6 +5,7 @@
 compile_error!("Slipstream reads processes of x86-64 Linux; it does not build for other systems");
 
 mod args;
+mod budget;
 mod check;
 mod dump;
 mod failure;
@@ -27,6 +28,8 @@ fn main() -> ExitCode {
         Command::Record(options) => record::run(&options),
         Command::Dump(options) => dump::run(&options),
         Command::Report(options) => report::run(&options),
+        Command::Budget(options) => budget::run(&options),
+        Command::Diff(options) => budget::diff(&options),
         Command::Check(options) => check::run(&options),
         Command::Completions { shell } => {
             let mut text = Vec::new();

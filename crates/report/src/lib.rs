@@ -1,10 +1,11 @@
 //! A recording as text for people and as files for other tools: Markdown, JSON, collapsed stacks, speedscope, pprof.
 //!
-//! Owns [`Summary`], what a recording says in numbers, and every output format. Never does I/O and never reads a clock
+//! Owns [`Summary`], what a recording says in numbers, and every output format, also of `slip_doctor`'s tables. Never does I/O and never reads a clock
 //! or the environment: the same recording and options give the same bytes. Names that come from a target are
 //! untrusted, and what a terminal or an editor could take for a command is shown as an escape (see [`clean`]).
 #![forbid(unsafe_code)]
 
+mod budget;
 mod collapsed;
 mod fold;
 mod json;
@@ -14,6 +15,7 @@ mod pprof;
 mod proto;
 mod speedscope;
 mod summary;
+mod table;
 mod text;
 
 #[cfg(test)]
@@ -22,6 +24,7 @@ mod support;
 
 use slip_model::Recording;
 
+pub use budget::{BudgetFormat, render_budget, render_budget_diff};
 pub use summary::{
     Function, Group, HotStack, KernelSummary, KernelTime, Line, ProcessSummary, Quality, ReasonSummary,
     RequestSummary, Route, StackWaits, Summary, TimeSplit, WaitSummary,

@@ -1,7 +1,6 @@
 //! Markdown that reads as plain text too: what `slip record` prints at its end.
 
 mod headline;
-mod table;
 
 use std::fmt::Write as _;
 
@@ -10,10 +9,10 @@ use slip_model::{FrameKind, Language, Mode, Recording, StringId};
 use crate::Options;
 use crate::piece::in_words;
 use crate::summary::{Function, HotStack, KernelTime, Summary, TimeSplit};
+use crate::table::Table;
 use crate::text::{
     bytes, clean, code, count, date, duration, percent, place, share, shares, shorten, tenths,
 };
-use table::Table;
 
 /// Most groups in a table. With the other tables at ten rows this keeps the report below 80 lines, 90 with waits.
 const MAX_GROUPS: usize = 4;
@@ -408,7 +407,7 @@ fn quality(text: &mut String, recording: &Recording, summary: &Summary, options:
 }
 
 /// A sentence, without the full stop. It comes from us as a rule, but may come from a file that somebody else made.
-fn sentence(text: &str) -> String {
+pub(crate) fn sentence(text: &str) -> String {
     let text = clean(text.trim_end_matches('.'));
     let mut safe = String::new();
     for character in shorten(&text, 200).chars() {

@@ -105,11 +105,7 @@ pub(crate) fn shorten(text: &str, most: usize) -> Cow<'_, str> {
 
 /// `part` of `whole` in tenths of a percent, never above 1000.
 pub(crate) fn tenths(part: u64, whole: u64) -> u64 {
-    if whole == 0 {
-        return 0;
-    }
-    let tenths = (u128::from(part.min(whole)) * 1_000 + u128::from(whole) / 2) / u128::from(whole);
-    u64::try_from(tenths).unwrap_or(1_000)
+    slip_doctor::tenths(part.into(), whole.into())
 }
 
 /// `12.3 %`, of [`tenths`].
@@ -122,23 +118,9 @@ pub(crate) fn share(part: u64, whole: u64) -> String {
     percent(tenths(part, whole))
 }
 
-/// Shares of a whole in tenths of a percent that add up to 1000 exactly: what rounding loses goes to those that lost
-/// most.
+/// Shares of a whole in tenths of a percent that add up to 1000 exactly.
 pub(crate) fn shares(parts: &[u64]) -> Vec<u64> {
-    let whole: u128 = parts.iter().map(|part| u128::from(*part)).sum();
-    if whole == 0 {
-        return vec![0; parts.len()];
-    }
-    let scaled = |part: u64| u128::from(part) * 1_000;
-    let mut shares: Vec<u64> =
-        parts.iter().map(|part| u64::try_from(scaled(*part) / whole).unwrap_or(1_000)).collect();
-    let mut order: Vec<usize> = (0..parts.len()).collect();
-    order.sort_by_key(|at| std::cmp::Reverse(scaled(parts[*at]) % whole));
-    let missing = 1_000 - shares.iter().sum::<u64>();
-    for at in order.into_iter().take(usize::try_from(missing).unwrap_or(0)) {
-        shares[at] += 1;
-    }
-    shares
+    slip_doctor::shares(&parts.iter().map(|part| u128::from(*part)).collect::<Vec<_>>())
 }
 
 /// A time with three digits or so: `12.3 ms`.

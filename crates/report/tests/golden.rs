@@ -1,9 +1,13 @@
 //! What each format looks like. Read the difference before accepting a new one (`make bless`).
 #![allow(clippy::unwrap_used, reason = "test code")]
 
+#[path = "../../doctor/tests/support/budget.rs"]
+mod by_hand;
 mod support;
 
-use slip_report::{Format, Options, render};
+use slip_doctor::{BudgetDiff, BudgetTable};
+use slip_model::Recording;
+use slip_report::{BudgetFormat, Format, Options, render, render_budget, render_budget_diff};
 use support::{Builder, both_languages, kernel_frames, only_waits, samples_and_waits};
 
 fn text(format: Format, options: &Options) -> String {
@@ -59,7 +63,7 @@ fn kernel_frames_inside_of_the_interpreter_s() {
     text_formats("kernel", &kernel_frames());
 }
 
-fn text_formats(what: &str, recording: &slip_model::Recording) {
+fn text_formats(what: &str, recording: &Recording) {
     for format in [Format::Markdown, Format::Json, Format::Collapsed, Format::Speedscope] {
         let options = Options { top: 6, include_idle: format == Format::Collapsed, ..Options::default() };
         let text = String::from_utf8(render(recording, format, &options).unwrap()).unwrap();
@@ -71,6 +75,56 @@ fn text_formats(what: &str, recording: &slip_model::Recording) {
             insta::assert_snapshot!(name, text);
         }
     }
+}
+
+#[test]
+fn samples_tell_how_much_code_is_the_engine() {
+    let mut recording = both_languages();
+    recording.budget = Some(by_hand::budget());
+    let table = BudgetTable::of(&recording).unwrap();
+    let text = String::from_utf8(render_budget(&table, BudgetFormat::Table).unwrap()).unwrap();
+    let line = text.lines().find(|line| line.contains("of which engine")).unwrap();
+    insta::assert_snapshot!(line.split("  ").last().unwrap(), @"20.0 % of it, by 20 samples of PHP on a CPU: start-up, compilation, shutdown");
+}
+
+#[test]
+fn names_in_a_budget_are_harmless() {
+    let hostile = "\x1b[31m`|<b>\n\u{202e}";
+    let mut budget = by_hand::budget();
+    budget.rung = hostile.into();
+    budget.cannot_see = vec![hostile.into()];
+    budget.endpoints[0].address = hostile.into();
+    budget.takers[1].name = hostile.into();
+    let recording = Recording { budget: Some(budget), ..Recording::default() };
+    let table = BudgetTable::of(&recording).unwrap();
+    let diff = BudgetDiff::of(&table, &table);
+    for format in [BudgetFormat::Table, BudgetFormat::Markdown, BudgetFormat::Json] {
+        for text in [render_budget(&table, format), render_budget_diff(&diff, [hostile; 2], format)] {
+            let text = String::from_utf8(text.unwrap()).unwrap();
+            assert!(!text.contains(['\x1b', '\u{202e}']), "{text}");
+            assert!(format == BudgetFormat::Json || text.contains("\\x1b[31m"), "{text}");
+            assert!(!text.contains("\n<b>") && !text.contains(" <b>"), "{text}");
+        }
+    }
+}
+
+#[test]
+fn budgets_that_contradict_themselves_say_so() {
+    let mut budget = by_hand::budget();
+    budget.workers[0].watched_ns += 5_000;
+    budget.workers[1].watched_ns -= 7_000;
+    budget.requests[0].response_ns += 9_000;
+    budget.requests[1].response_ns -= 2_000;
+    let recording = Recording { budget: Some(budget), ..Recording::default() };
+    let table = BudgetTable::of(&recording).unwrap();
+    let text = String::from_utf8(render_budget(&table, BudgetFormat::Table).unwrap()).unwrap();
+    let lines = text.lines().filter(|line| line.starts_with("UNKNOWN") || line.contains("twice"));
+    insta::assert_snapshot!(lines.collect::<Vec<_>>().join("\n"), @r"
+    UNKNOWN                           0.2 %    5.0 µs  watched, but in none of these
+    - The lines are 7.0 µs longer than the workers were watched: some time counts twice.
+    UNKNOWN   1.0 %  0.002  0.000  0.009  0.009
+    - The lines are 2.0 µs longer than these requests took: some time counts twice.
+    ");
 }
 
 #[test]

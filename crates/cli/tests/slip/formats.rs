@@ -109,6 +109,10 @@ fn completions_and_man_pages() {
     assert_eq!(run(&["man", folder.path().to_str().unwrap()]).code, 0);
     let page = std::fs::read_to_string(folder.path().join("slip-record.1")).unwrap();
     assert!(page.contains("20000"), "{page}");
+    for command in ["budget", "diff"] {
+        assert!(folder.path().join(format!("slip-{command}.1")).exists());
+        assert!(run(&["completions", "bash"]).stdout.contains(command));
+    }
     let version = Command::new(slip()).arg("--version").output().unwrap();
     assert!(String::from_utf8_lossy(&version.stdout).starts_with("slip 0."));
 }

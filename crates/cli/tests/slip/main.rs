@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod bad_input;
+mod budgets;
 mod damaged_files;
 mod formats;
 mod harness;

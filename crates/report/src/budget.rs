@@ -1,0 +1,344 @@
+//! The budget of the workers' time as text: plain for a terminal, Markdown or JSON; and two of them side by side.
+
+mod diff;
+mod json;
+
+use std::fmt::Write as _;
+
+use slip_doctor::{BudgetDiff, BudgetTable, Line, ServerTime, Spread, tenths};
+use slip_model::{CpuTaker, Endpoint};
+
+use crate::ReportError;
+use crate::markdown::sentence;
+use crate::table::Table;
+use crate::text::{clean, code, count, duration, percent, shorten};
+
+/// Most servers, and most programs that had the CPU, that are shown.
+const MAX_SERVERS: usize = 10;
+const MAX_TAKERS: usize = 5;
+/// Most characters of a name.
+const NAME: usize = 48;
+
+/// A form of a budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum BudgetFormat {
+    /// Plain text whose columns line up.
+    Table,
+    /// Schemas `slip.budget/1` and `slip.diff/1`.
+    Json,
+    /// Markdown.
+    Markdown,
+}
+
+/// Makes text of a budget.
+///
+/// # Errors
+///
+/// [`ReportError`], if memory runs out; there is nothing that the caller can do.
+pub fn render_budget(table: &BudgetTable, format: BudgetFormat) -> Result<Vec<u8>, ReportError> {
+    let style = match format {
+        BudgetFormat::Json => return json::budget(table),
+        BudgetFormat::Table => Style::Plain,
+        BudgetFormat::Markdown => Style::Markdown,
+    };
+    let mut text = String::new();
+    worker_times(&mut text, table, style);
+    text.push('\n');
+    request_times(&mut text, table, style);
+    text.push('\n');
+    how(&mut text, table, style);
+    Ok(text.into_bytes())
+}
+
+/// Makes text of two budgets that are compared, which are called `names`.
+///
+/// # Errors
+///
+/// As [`render_budget`].
+pub fn render_budget_diff(
+    diff: &BudgetDiff,
+    names: [&str; 2],
+    format: BudgetFormat,
+) -> Result<Vec<u8>, ReportError> {
+    match format {
+        BudgetFormat::Json => json::diff(diff, names),
+        BudgetFormat::Table => Ok(diff::render(diff, names, Style::Plain).into_bytes()),
+        BudgetFormat::Markdown => Ok(diff::render(diff, names, Style::Markdown).into_bytes()),
+    }
+}
+
+/// How text is set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Style {
+    Plain,
+    Markdown,
+}
+
+impl Style {
+    fn heading(self, text: &mut String, heading: &str) {
+        let mark = if self == Self::Markdown { "## " } else { "" };
+        let _ = writeln!(text, "{mark}{heading}\n");
+    }
+
+    fn table(self, text: &mut String, table: &Table) {
+        match self {
+            Self::Plain => table.write_plain(text),
+            Self::Markdown => table.write(text),
+        }
+    }
+
+    /// An untrusted name in a table.
+    fn name(self, name: &str) -> String {
+        match self {
+            Self::Plain => shorten(&clean(name), NAME).into_owned(),
+            Self::Markdown => code(name, NAME, true),
+        }
+    }
+
+    /// The begin of a row that is a part of the line above.
+    fn below(self) -> &'static str {
+        if self == Self::Markdown { "↳ " } else { "  " }
+    }
+
+    /// A sentence from us as a rule, but perhaps from a file that somebody else made.
+    fn sentence(self, text: &str) -> String {
+        match self {
+            Self::Plain => shorten(&clean(text.trim_end_matches('.')), 200).into_owned(),
+            Self::Markdown => sentence(text),
+        }
+    }
+
+    /// A paragraph below a table, if there is anything to say.
+    fn notes(self, text: &mut String, notes: &[String]) {
+        if !notes.is_empty() {
+            text.push('\n');
+        }
+        for note in notes {
+            let _ = writeln!(text, "- {note}");
+        }
+    }
+}
+
+/// `2 workers watched, 20.0 s together`.
+fn watched(table: &BudgetTable) -> String {
+    let plural = if table.workers == 1 { "" } else { "s" };
+    format!("{} worker{plural} watched, {} together", count(table.workers), time(table.time.watched_ns))
+}
+
+fn worker_times(text: &mut String, table: &BudgetTable, style: Style) {
+    style.heading(text, &format!("The workers' time ({}; the lines make 100 %)", watched(table)));
+    let mut rows = Table::new(&["line", ">share", ">time", "what"]);
+    let total_ns = table.time.total_ns();
+    for row in &table.time.lines {
+        if row.line == Line::Unknown && row.ns == 0 {
+            continue;
+        }
+        let what = row.line.meaning().to_owned();
+        rows.row([row.line.name().to_owned(), percent(row.tenths), time(row.ns), what]);
+        let mut part = |name: String, share: String, time: String, what: String| {
+            rows.row([format!("{}{name}", style.below()), share, time, what]);
+        };
+        match row.line {
+            Line::Code => {
+                if let Some(engine) = table.engine {
+                    let share = percent(tenths(engine.engine.into(), engine.on_cpu.into()));
+                    let what = format!(
+                        "{share} of it, by {} samples of PHP on a CPU: start-up, compilation, shutdown",
+                        count(engine.on_cpu)
+                    );
+                    part("of which engine".into(), String::new(), String::new(), what);
+                }
+            }
+            Line::Wait => {
+                let servers = &table.servers;
+                for server in servers.rows.iter().take(MAX_SERVERS) {
+                    part(
+                        style.name(&called(&server.endpoint)),
+                        percent(server.tenths),
+                        time(server.wait_ns),
+                        calls(server),
+                    );
+                }
+                if servers.rows.len() > MAX_SERVERS {
+                    let more = &servers.rows[MAX_SERVERS..];
+                    let ns: u128 = more.iter().map(|server| server.wait_ns).sum();
+                    let name = format!("{} more", count(more.len() as u64));
+                    part(name, percent(tenths(ns, total_ns)), time(ns), String::new());
+                }
+                if servers.unnamed_ns > 0 {
+                    let ns = servers.unnamed_ns;
+                    part("not known which".into(), percent(tenths(ns, total_ns)), time(ns), String::new());
+                }
+            }
+            Line::Wake => {
+                for CpuTaker { name, is_worker, ns } in table.takers.iter().take(MAX_TAKERS) {
+                    let (name, what) = match (&**name, is_worker) {
+                        ("", _) => ("nobody: quota".to_owned(), "meanwhile the CPU was idle"),
+                        (name, true) => (style.name(name), "had the CPU meanwhile, a worker itself"),
+                        (name, false) => (style.name(name), "had the CPU meanwhile"),
+                    };
+                    part(name, percent(tenths((*ns).into(), total_ns)), duration(*ns), what.into());
+                }
+            }
+            _ => {}
+        }
+    }
+    style.table(text, &rows);
+    style.notes(text, &worker_notes(table));
+}
+
+/// What is to be known of the workers' time beside its lines.
+fn worker_notes(table: &BudgetTable) -> Vec<String> {
+    let mut notes = Vec::new();
+    if table.servers.outside_ns > 0 {
+        notes.push(format!(
+            "Servers have all of their time: {} of it is in AFTER and BETWEEN, and not in WAIT.",
+            time(table.servers.outside_ns)
+        ));
+    }
+    if table.throttled_ns > 0 {
+        notes.push(format!(
+            "Quotas held the workers' control groups back for {}.",
+            duration(table.throttled_ns)
+        ));
+    }
+    if table.steal_ns > 0 {
+        notes.push(format!(
+            "The machine's host gave CPUs to others for {}, all CPUs together.",
+            duration(table.steal_ns)
+        ));
+    }
+    notes.extend(excess(table));
+    notes
+}
+
+/// What is to be said if the parts of workers are longer than these were watched.
+fn excess(table: &BudgetTable) -> Option<String> {
+    let excess_ns = table.time.excess_ns;
+    (excess_ns > 0).then(|| {
+        format!(
+            "The lines are {} longer than the workers were watched: some time counts twice.",
+            time(excess_ns)
+        )
+    })
+}
+
+fn request_times(text: &mut String, table: &BudgetTable, style: Style) {
+    let requests = &table.requests;
+    let Some(whole) = requests.whole else {
+        text.push_str("No request ended in the window.\n");
+        return;
+    };
+    let plural = if requests.count == 1 { "" } else { "s" };
+    style.heading(
+        text,
+        &format!(
+            "A request, as its client waits for it ({} request{plural}; milliseconds)",
+            count(requests.count)
+        ),
+    );
+    let mut rows = Table::new(&["line", ">share", ">mean", ">p50", ">p95", ">p99"]);
+    let mut row = |name: &str, share: String, spread: Spread| {
+        let Spread { mean_ns, p50_ns, p95_ns, p99_ns } = spread;
+        let times = [mean_ns, p50_ns, p95_ns, p99_ns].map(millis);
+        rows.row([name.to_owned(), share].into_iter().chain(times));
+    };
+    for line in &requests.lines {
+        if line.line != Line::Unknown || line.total_ns > 0 {
+            row(line.line.name(), percent(line.tenths), line.spread);
+        }
+    }
+    // The lines add up to another mean if some requests are in the whole alone.
+    let adds_up = requests.shared == 0 && requests.excess_ns == 0;
+    row("whole", if adds_up { percent(1_000) } else { String::new() }, whole);
+    if let Some(after) = requests.after {
+        row("AFTER", String::new(), after);
+    }
+    style.table(text, &rows);
+    let mut notes = Vec::new();
+    if requests.shared > 0 {
+        notes.push(format!(
+            "Requests that shared their worker with others: {}. They are in `whole` alone; the lines are of the rest.",
+            count(requests.shared)
+        ));
+    }
+    if requests.lost > 0 {
+        notes.push(format!(
+            "Requests for which there was no room: {}. They are in the workers' time alone.",
+            count(requests.lost)
+        ));
+    }
+    if requests.excess_ns > 0 {
+        notes.push(format!(
+            "The lines are {} longer than these requests took: some time counts twice.",
+            time(requests.excess_ns)
+        ));
+    }
+    style.notes(text, &notes);
+}
+
+fn how(text: &mut String, table: &BudgetTable, style: Style) {
+    let blind: Vec<_> = table.cannot_see.iter().map(|what| style.sentence(what)).collect();
+    let blind = if blind.is_empty() { String::new() } else { format!("; cannot see: {}", blind.join("; ")) };
+    let rung = if table.rung.is_empty() { "an unknown way".into() } else { style.sentence(&table.rung) };
+    let _ = writeln!(text, "Measured for {} by {rung}{blind}.", duration(table.window_ns));
+}
+
+/// `redis 127.0.0.1:6379`.
+fn called(Endpoint { address, protocol }: &Endpoint) -> String {
+    match (&**protocol, &**address) {
+        ("", "") => "[unnamed]".to_owned(),
+        ("", name) | (name, "") => name.to_owned(),
+        (protocol, address) => format!("{protocol} {address}"),
+    }
+}
+
+/// `12 calls, 1.5 ms each; 3 connects, 0.1 ms each`.
+fn calls(server: &ServerTime) -> String {
+    let some = |number: u64, what: &str, mean_ns: Option<u64>| {
+        let plural = if number == 1 { "" } else { "s" };
+        let each = mean_ns.map(|ns| format!(", {} each", duration(ns))).unwrap_or_default();
+        format!("{} {what}{plural}{each}", count(number))
+    };
+    let connect_ns = server.connect_ns.checked_div(server.connects.into()).map(cut);
+    let calls = some(server.calls, "call", server.mean_ns());
+    format!("{calls}; {}", some(server.connects, "connect", connect_ns))
+}
+
+fn time(ns: u128) -> String {
+    duration(cut(ns))
+}
+
+/// Times beyond 584 years are as long as that.
+fn cut(ns: u128) -> u64 {
+    u64::try_from(ns).unwrap_or(u64::MAX)
+}
+
+/// Milliseconds with microseconds behind the point.
+fn millis(ns: u64) -> String {
+    let us = ns / 1_000 + u64::from(ns % 1_000 >= 500);
+    format!("{}.{:03}", us / 1_000, us % 1_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn milliseconds_line_up() {
+        assert_eq!([0, 499, 500, 1_234_567].map(millis), ["0.000", "0.000", "0.001", "1.235"]);
+        assert_eq!(millis(u64::MAX), "18446744073709.552");
+    }
+
+    #[test]
+    fn endpoints_without_a_protocol_or_a_name_are_called_something() {
+        let name = |address: &str, protocol: &str| {
+            called(&Endpoint { address: address.into(), protocol: protocol.into() })
+        };
+        assert_eq!(
+            [name("a:1", "http"), name("a:1", ""), name("", "http"), name("", "")],
+            ["http a:1", "a:1", "http", "[unnamed]"]
+        );
+    }
+}

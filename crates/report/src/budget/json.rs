@@ -1,0 +1,222 @@
+//! JSON, schemas `slip.budget/1` and `slip.diff/1`: `docs/formats.md` describes them.
+
+use serde::Serialize;
+use slip_doctor::{BudgetDiff, BudgetTable, DiffKey, Line, Spread};
+use slip_model::{CpuTaker, Endpoint};
+
+use crate::ReportError;
+use crate::text::clean_json;
+
+#[derive(Serialize)]
+struct Budget<'a> {
+    schema: &'static str,
+    measured_by: &'a str,
+    cannot_see: &'a [String],
+    window_ns: u64,
+    workers: Workers,
+    requests: Requests,
+    servers: Servers<'a>,
+    cpu: Cpu<'a>,
+    engine: Option<Engine>,
+}
+
+/// The lines are `watched_ns + excess_ns` together.
+#[derive(Serialize)]
+struct Workers {
+    count: u64,
+    watched_ns: u128,
+    excess_ns: u128,
+    lines: Vec<WorkerLine>,
+}
+
+#[derive(Serialize)]
+struct WorkerLine {
+    line: String,
+    ns: u128,
+    share_of_lines: f64,
+}
+
+#[derive(Serialize)]
+struct Requests {
+    count: u64,
+    shared: u64,
+    lost: u64,
+    excess_ns: u128,
+    whole: Option<Times>,
+    lines: Vec<RequestLine>,
+    after: Option<Times>,
+}
+
+#[derive(Serialize)]
+struct Times {
+    mean_ns: u64,
+    p50_ns: u64,
+    p95_ns: u64,
+    p99_ns: u64,
+}
+
+#[derive(Serialize)]
+struct RequestLine {
+    line: String,
+    #[serde(flatten)]
+    times: Times,
+    share_of_lines: f64,
+}
+
+#[derive(Serialize)]
+struct Servers<'a> {
+    named: Vec<Server<'a>>,
+    unnamed_ns: u128,
+    outside_requests_ns: u128,
+}
+
+#[derive(Serialize)]
+struct Server<'a> {
+    address: &'a str,
+    protocol: &'a str,
+    calls: u64,
+    connects: u64,
+    wait_ns: u128,
+    connect_ns: u128,
+    wake_ns: u128,
+    call_mean_ns: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct Cpu<'a> {
+    takers: &'a [CpuTaker],
+    throttled_ns: u64,
+    steal_ns: u64,
+}
+
+#[derive(Serialize)]
+struct Engine {
+    engine_samples: u64,
+    on_cpu_samples: u64,
+}
+
+#[derive(Serialize)]
+struct Diff<'a> {
+    schema: &'static str,
+    a: Side<'a>,
+    b: Side<'a>,
+    rows: Vec<DiffRow<'a>>,
+}
+
+#[derive(Serialize)]
+struct Side<'a> {
+    name: &'a str,
+    requests: u64,
+}
+
+#[derive(Serialize)]
+struct DiffRow<'a> {
+    line: String,
+    server: Option<&'a Endpoint>,
+    a_mean_ns: Option<u64>,
+    b_mean_ns: Option<u64>,
+    difference_ns: i128,
+    ratio: Option<f64>,
+}
+
+pub(super) fn budget(table: &BudgetTable) -> Result<Vec<u8>, ReportError> {
+    let BudgetTable { time, requests, servers, .. } = table;
+    let budget = Budget {
+        schema: "slip.budget/1",
+        measured_by: &table.rung,
+        cannot_see: &table.cannot_see,
+        window_ns: table.window_ns,
+        workers: Workers {
+            count: table.workers,
+            watched_ns: time.watched_ns,
+            excess_ns: time.excess_ns,
+            lines: time
+                .lines
+                .iter()
+                .map(|row| WorkerLine {
+                    line: key(row.line),
+                    ns: row.ns,
+                    share_of_lines: share(row.ns, time.total_ns()),
+                })
+                .collect(),
+        },
+        requests: Requests {
+            count: requests.count,
+            shared: requests.shared,
+            lost: requests.lost,
+            excess_ns: requests.excess_ns,
+            whole: requests.whole.map(times),
+            lines: requests
+                .lines
+                .iter()
+                .map(|row| RequestLine {
+                    line: key(row.line),
+                    times: times(row.spread),
+                    share_of_lines: share(row.total_ns, requests.total_ns()),
+                })
+                .collect(),
+            after: requests.after.map(times),
+        },
+        servers: Servers {
+            named: servers
+                .rows
+                .iter()
+                .map(|row| Server {
+                    address: &row.endpoint.address,
+                    protocol: &row.endpoint.protocol,
+                    calls: row.calls,
+                    connects: row.connects,
+                    wait_ns: row.wait_ns,
+                    connect_ns: row.connect_ns,
+                    wake_ns: row.wake_ns,
+                    call_mean_ns: row.mean_ns(),
+                })
+                .collect(),
+            unnamed_ns: servers.unnamed_ns,
+            outside_requests_ns: servers.outside_ns,
+        },
+        cpu: Cpu { takers: &table.takers, throttled_ns: table.throttled_ns, steal_ns: table.steal_ns },
+        engine: table
+            .engine
+            .map(|samples| Engine { engine_samples: samples.engine, on_cpu_samples: samples.on_cpu }),
+    };
+    bytes(&budget)
+}
+
+pub(super) fn diff(diff: &BudgetDiff, names: [&str; 2]) -> Result<Vec<u8>, ReportError> {
+    let [a, b] = [0, 1].map(|at| Side { name: names[at], requests: diff.requests[at] });
+    let rows = diff.rows.iter().map(|row| {
+        let (line, server) = match &row.key {
+            DiffKey::Line(line) => (key(*line), None),
+            DiffKey::Server(endpoint) => (key(Line::Wait), Some(endpoint)),
+            DiffKey::Whole => ("whole".to_owned(), None),
+        };
+        let [a_mean_ns, b_mean_ns] = row.mean_ns;
+        let ratio = row.ratio().map(rounded);
+        DiffRow { line, server, a_mean_ns, b_mean_ns, difference_ns: row.difference_ns(), ratio }
+    });
+    bytes(&Diff { schema: "slip.diff/1", a, b, rows: rows.collect() })
+}
+
+fn key(line: Line) -> String {
+    line.name().to_ascii_lowercase()
+}
+
+fn times(Spread { mean_ns, p50_ns, p95_ns, p99_ns }: Spread) -> Times {
+    Times { mean_ns, p50_ns, p95_ns, p99_ns }
+}
+
+/// A share from 0 to 1 with four digits.
+fn share(part: u128, whole: u128) -> f64 {
+    if whole == 0 { 0.0 } else { rounded(part as f64 / whole as f64) }
+}
+
+fn rounded(value: f64) -> f64 {
+    (value * 1e4).round() / 1e4
+}
+
+fn bytes(document: &impl Serialize) -> Result<Vec<u8>, ReportError> {
+    let mut json = clean_json(&serde_json::to_string_pretty(document)?).into_owned();
+    json.push('\n');
+    Ok(json.into_bytes())
+}
