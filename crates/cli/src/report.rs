@@ -48,8 +48,9 @@ pub(crate) fn run(options: &ReportOptions) -> Result<(), Failure> {
                 .map_err(|error| Failure::io(format!("cannot write `{}`", path.display()), &error))?;
         }
     }
-    // That no thread ran is evidence too.
-    if loaded.recording.totals.is_empty() && loaded.recording.samples().next().is_none() {
+    // That no thread ran is evidence too, and so is a budget.
+    let recording = &loaded.recording;
+    if recording.totals.is_empty() && recording.samples().next().is_none() && recording.budget.is_none() {
         return Err(Failure::new(failure::NO_EVIDENCE, "the recording holds no samples")
             .hint("record for longer, or at a higher rate"));
     }

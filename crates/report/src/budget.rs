@@ -68,6 +68,25 @@ pub fn render_budget_diff(
     }
 }
 
+/// Appends what a report says of a budget: its lines that are not empty.
+pub(crate) fn short(text: &mut String, table: &BudgetTable) {
+    let _ = writeln!(
+        text,
+        "\n## What the workers' time was spent on ({}; the lines make 100 %)\n",
+        watched(table)
+    );
+    let mut rows = Table::new(&["line", ">share", ">time", "what"]);
+    for row in table.time.lines.iter().filter(|row| row.ns > 0) {
+        let what = row.line.meaning().to_owned();
+        rows.row([row.line.name().to_owned(), percent(row.tenths), time(row.ns), what]);
+    }
+    rows.write(text);
+    text.extend(excess(table).map(|note| format!("\n{note}\n")));
+    text.push_str(
+        "\nAll of it is measured, none of it sampled. `slip budget` adds servers, who had the CPU, and requests.\n",
+    );
+}
+
 /// How text is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Style {

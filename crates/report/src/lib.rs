@@ -35,7 +35,8 @@ pub use text::{bytes, clean, clean_json, utc};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Format {
-    /// For reading, in a terminal or anywhere: at most 80 lines with the default options, 90 if the recording has waits.
+    /// For reading, in a terminal or anywhere: at most 80 lines with the default options, 90 if the recording has waits, and 25
+    /// more if it has a budget.
     Markdown,
     /// All of it in numbers, schema `slip.report/1`.
     Json,

@@ -4,9 +4,11 @@ mod headline;
 
 use std::fmt::Write as _;
 
+use slip_doctor::BudgetTable;
 use slip_model::{FrameKind, Language, Mode, Recording, StringId};
 
 use crate::Options;
+use crate::budget;
 use crate::piece::in_words;
 use crate::summary::{Function, HotStack, KernelTime, Summary, TimeSplit};
 use crate::table::Table;
@@ -29,6 +31,9 @@ pub(crate) fn render(recording: &Recording, summary: &Summary, options: &Options
     let mut text = headline::headline(recording, summary, &own);
     text.push_str("\n\n");
     introduction(&mut text, recording, summary);
+    if let Some(table) = BudgetTable::of(recording) {
+        budget::short(&mut text, &table);
+    }
     if summary.quality.samples > 0 || summary.quality.waits > 0 {
         groups(&mut text, recording, summary, options);
         functions(&mut text, recording, summary, options, &own);

@@ -78,6 +78,18 @@ fn text_formats(what: &str, recording: &Recording) {
 }
 
 #[test]
+fn a_budget_comes_before_what_was_sampled() {
+    let mut recording = both_languages();
+    recording.budget = Some(by_hand::budget());
+    let text = render(&recording, Format::Markdown, &Options::default()).unwrap();
+    let text = String::from_utf8(text).unwrap();
+    let without = render(&both_languages(), Format::Markdown, &Options::default()).unwrap();
+    let (begin, rest) = text.split_once("\n## Where the workers' time went").unwrap();
+    assert!(String::from_utf8(without).unwrap().ends_with(rest), "nothing else changes");
+    insta::assert_snapshot!(begin);
+}
+
+#[test]
 fn samples_tell_how_much_code_is_the_engine() {
     let mut recording = both_languages();
     recording.budget = Some(by_hand::budget());

@@ -63,6 +63,15 @@ fn two_budgets_in_every_form() {
 }
 
 #[test]
+fn a_report_begins_with_the_budget() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = recorded(folder.path(), "a.slip", Some(by_hand::budget()));
+    let text = prints(folder.path(), &["report", file.to_str().unwrap()]);
+    let at = |words: &str| text.find(words).unwrap_or_else(|| panic!("{words}: {text}"));
+    assert!(at("watched from") < at("| WAIT ") && at("| WAIT ") < at("## How good this is"), "{text}");
+}
+
+#[test]
 fn files_without_a_budget() {
     let folder = tempfile::tempdir().unwrap();
     let with = recorded(folder.path(), "with.slip", Some(by_hand::budget()));
