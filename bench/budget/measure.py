@@ -24,7 +24,7 @@ BOOKS, STACK = "target/release/examples/books", "labs/stack/stack"
 
 #: Most BPF time for a call, us; most CPU more for a call and most calls a second less, per cent.
 BPF_BAR, CPU_BAR, CALLS_BAR = 2.0, 8.0, 5.0
-SLICE_S, PEER_SLICE_S = 0.25, 1.0
+SLICE_S = 0.25
 #: Calls of a page.
 GETS = 40
 #: Most by which the workers' time may differ from a clock inside, and the clients' from the load generator, per cent.
@@ -174,16 +174,80 @@ def compare(options, pids, redis, books):
     return 0 if holds else 1
 
 
+#: Notes how long a request of PHP takes by its own clock, from the first line to the last.
+PREPEND = """<?php
+$GLOBALS["begun"] = hrtime(true);
+register_shutdown_function(function () {
+    register_shutdown_function(function () {
+        file_put_contents("%s", (hrtime(true) - $GLOBALS["begun"]) . "\\n", FILE_APPEND | LOCK_EX);
+    });
+});
+"""
+
+
+def sums(options):
+    clock = tempfile.mkdtemp(prefix="slip-clock.", dir="/var/tmp")
+    os.chmod(clock, 0o777)
+    with open(f"{clock}/prepend.php", "w") as file:
+        file.write(PREPEND % f"{clock}/php")
+    with open(f"{clock}/gunicorn.py", "w") as file:
+        file.write(f"accesslog = '{clock}/gunicorn'\naccess_log_format = '%(D)s'\n")
+    os.environ["GUNICORN_ENV"] = f"GUNICORN_CMD_ARGS=--config={clock}/gunicorn.py"
+    stack = Stack("--children", "8", "--fpm-arg", f"-dauto_prepend_file={clock}/prepend.php")
+    failed, parts = [], []
+    try:
+        stack.run("seed")
+        for service, target, master in (("WordPress", "wordpress", "STACK_FPM_PID"), ("gunicorn", "gunicorn", "STACK_GUNICORN_PID")):
+            pids = children(int(stack.values[master]))
+            for concurrency in (1, 8):
+                name = f"{service} x{concurrency}"
+                found = add_up(stack, target, pids, concurrency, options.seconds, f"{clock}/{'php' if target == 'wordpress' else 'gunicorn'}")
+                parts.append(f"{name}: {found['text']}")
+                print(parts[-1], flush=True)
+                if not found["holds"]:
+                    failed.append(name)
+    finally:
+        stack.down()
+        shutil.rmtree(clock, ignore_errors=True)
+    print(f"result: {'; '.join(parts)} (bars: all, {WORKER_BAR:.0f} % and {CLIENT_BAR:.0f} %){'; not: ' + ', '.join(failed) if failed else ''}")
+    return 1 if failed else 0
+
+
+def add_up(stack, target, pids, concurrency, seconds, clock):
+    load = stack.load("--rate", 0, "--concurrency", concurrency, "--target", target, "--seconds", 2)
+    load.communicate()
+    books = Books(pids)
+    books.tell("on")
+    with open(clock, "w"):
+        pass
+    load = stack.load("--rate", 0, "--concurrency", concurrency, "--target", target, "--seconds", seconds)
+    outside = json.loads(load.communicate()[0].strip().splitlines()[-1])
+    # The last one ends after its response has come.
+    time.sleep(0.2)
+    budget = json.loads(books.tell("take"))
+    books.end()
+    requests = budget["requests"]
+    with open(clock) as lines:
+        # gunicorn's is in microseconds.
+        inside = [int(line) * (1 if target == "wordpress" else 1_000) for line in lines]
+    worker = sum(sum(request["serving"]) for request in requests)
+    by_worker = 100 * (worker / sum(inside) - 1)
+    client = statistics.mean(request["response_ns"] - request["queued_ns"] for request in requests) / 1e6
+    by_client = 100 * (client / outside["mean_ms"] - 1)
+    holds = len(requests) == outside["requests"] and abs(by_worker) <= WORKER_BAR and abs(by_client) <= CLIENT_BAR
+    text = f"{len(requests)} of {outside['requests']} requests, workers {by_worker:+.1f} %, clients {by_client:+.1f} %"
+    return {"holds": holds, "text": text}
+
+
 def main():
     parser = argparse.ArgumentParser()
     commands = parser.add_subparsers(dest="command", required=True)
     of_cost = commands.add_parser("cost")
     of_cost.add_argument("--slices", type=int, default=300)
-    of_cost.add_argument("--peers", action="store_true")
     of_sums = commands.add_parser("sums")
     of_sums.add_argument("--seconds", type=float, default=10)
     options = parser.parse_args()
-    return {"cost": cost}[options.command](options)
+    return {"cost": cost, "sums": sums}[options.command](options)
 
 
 if __name__ == "__main__":

@@ -155,10 +155,11 @@ pub struct ServedRequest {
     pub after: PartTimes,
 }
 
-/// A program that had the CPU while workers were ready to run on it.
+/// A program that had the CPU last before workers that were ready to run got it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuTaker {
-    /// The kernel's name of the thread, at most 15 bytes; empty for nobody: the CPU was idle, so a quota held the worker back.
+    /// The kernel's name of the thread, at most 15 bytes; empty for nobody: the CPU was idle, and was being woken,
+    /// or a quota held the worker back.
     pub name: String,
     /// It is a worker that is watched itself.
     pub is_worker: bool,

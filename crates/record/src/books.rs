@@ -114,6 +114,7 @@ impl Books {
         };
         let mut limits = vec![
             sending.to_owned(),
+            "of a time without a CPU, who had it last is named, for all of it".to_owned(),
             "when a response is complete is taken from when the worker goes to wait, or asks for the next request".to_owned(),
         ];
         if !self.uses_uprobes {
@@ -147,11 +148,13 @@ impl Books {
         number
     }
 
-    /// Notes what a thread has done so far, if it is a worker: the others of its process, that collect garbage or write logs,
-    /// serve nobody.
+    /// Notes what a thread has done so far, if it is a worker. Others collect garbage, write logs, or start the workers, and serve
+    /// nobody. Of PHP it is known which processes wait for requests; a thread of Python shows by its first one.
     fn note(&mut self, times: &ThreadTimes) {
         let serves = times.ended + u64::from(times.opened) + times.crowded > 0;
-        let waits_for_requests = times.pid == times.tid && times.idle_ns > 0;
+        let is_php = self.php.get(&times.pid).copied().unwrap_or_default();
+        let is_master = self.titles.get(&times.pid).is_some_and(|title| title.contains("master process"));
+        let waits_for_requests = is_php && !is_master && times.pid == times.tid && times.idle_ns > 0;
         if times.is_unknown || !(serves || waits_for_requests) || !self.titles.contains_key(&times.pid) {
             return;
         }

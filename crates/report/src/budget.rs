@@ -193,9 +193,11 @@ fn worker_times(text: &mut String, table: &BudgetTable, style: Style) {
             Line::Wake => {
                 for CpuTaker { name, is_worker, ns } in table.takers.iter().take(MAX_TAKERS) {
                     let (name, what) = match (&**name, is_worker) {
-                        ("", _) => ("nobody: quota".to_owned(), "meanwhile the CPU was idle"),
-                        (name, true) => (style.name(name), "had the CPU meanwhile, a worker itself"),
-                        (name, false) => (style.name(name), "had the CPU meanwhile"),
+                        ("", _) => {
+                            ("nobody".to_owned(), "the CPU was idle: being woken, or held back by a quota")
+                        }
+                        (name, true) => (style.name(name), "had the CPU before, a worker itself"),
+                        (name, false) => (style.name(name), "had the CPU before"),
                     };
                     part(name, percent(tenths((*ns).into(), total_ns)), duration(*ns), what.into());
                 }

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use slip_model::{Batch, Budget, Part, RecordingInfo, Totals};
 use slip_record::file::Writer;
 
-use crate::harness::run;
+use slip_testkit::fpm::{Fpm, Pool, builds};
+
+use crate::harness::{Recorder, run, wait_for};
 
 #[path = "../../../doctor/tests/support/budget.rs"]
 mod by_hand;
@@ -99,4 +101,54 @@ fn a_budget_that_was_cut_off_is_read_with_a_warning() {
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     assert!(ran.stderr.contains("cut.slip: the recorder ended without closing the file"), "{}", ran.stderr);
     assert!(ran.stdout.contains("No request ended in the window."), "{}", ran.stdout);
+}
+
+#[test]
+fn a_pool_is_recorded_with_its_budget() {
+    // Not each: what differs between them is measured elsewhere.
+    let Some(build) = builds().into_iter().next() else { return };
+    let fpm =
+        Fpm::start_pool(&build, Pool { workers: 2, ..Pool::default() }, &[("a.php", "<?php usleep(2000);")]);
+    fpm.fetch("a.php", "/");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.slip");
+    let mut recorder = Recorder::start(&file, &["--fpm", &fpm.pool, "--budget"]);
+    let is_there = || (recorder.has_ended() || file.exists()).then_some(());
+    wait_for("the recording", is_there);
+    if recorder.has_ended() {
+        let ran = recorder.ends();
+        assert!([4, 5].contains(&ran.code) && ran.stderr.contains("without `--budget`"), "{}", ran.stderr);
+        return slip_testkit::skip("a_pool_is_recorded_with_its_budget", ran.stderr.trim());
+    }
+    (0..10).for_each(|_| drop(fpm.fetch("a.php", "/")));
+    // They are in the file with the next flush, while it is being recorded.
+    let name = file.to_str().unwrap();
+    let told = || {
+        let ran = run(&["budget", name, "--format", "json"]);
+        (ran.code == 0).then(|| ran.json()).filter(|json| json["requests"]["count"] == 10)
+    };
+    let json = wait_for("ten requests", told);
+    let workers = &json["workers"];
+    assert_eq!((&workers["count"], &workers["excess_ns"]), (&2.into(), &0.into()));
+    let lines = workers["lines"].as_array().unwrap();
+    let sum: u64 = lines.iter().map(|line| line["ns"].as_u64().unwrap()).sum();
+    assert_eq!(Some(sum), workers["watched_ns"].as_u64());
+    let sleep = lines.iter().find(|line| line["line"] == "sleep").unwrap();
+    assert!(sleep["ns"].as_u64().unwrap() >= 10 * 2_000_000, "{sleep}");
+    recorder.interrupt();
+    assert_eq!(recorder.ends().code, 130);
+}
+
+#[test]
+fn what_keeps_a_budget_is_in_the_kernel() {
+    let pid = std::process::id().to_string();
+    let ran = run(&["record", "--pid", &pid, "--budget", "--sampler", "outside"]);
+    assert_eq!(ran.code, 2);
+    assert!(
+        ran.stderr.contains("error: the budget is kept by programs in the kernel\nhint: "),
+        "{}",
+        ran.stderr
+    );
+    let ran = run(&["record", "--pid", &pid, "--no-uprobes"]);
+    assert_eq!(ran.code, 2);
 }
