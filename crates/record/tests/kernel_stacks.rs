@@ -166,7 +166,7 @@ fn python_stacks_are_those_of_one_moment() {
     const PROGRAM: &str = "python/flutter.py";
     let Some(mut clock) = start_clock() else { return };
     let outer = [at(PROGRAM, "main", "path_a()  #"), at(PROGRAM, "main", "path_b()  #")];
-    let module = at(PROGRAM, "<module>", "main(globals()");
+    let module = at(PROGRAM, "<module>", "main(*paths)");
     let calls = [
         at(PROGRAM, "plain_a", "return leaf_a()  # calls"),
         at(PROGRAM, "plain_b", "return leaf_b()  # calls"),
