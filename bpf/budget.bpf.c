@@ -304,7 +304,6 @@ int account_arrival(__u64 *context)
 		connection = connection_of(socket);
 	}
 	__u64 now = bpf_ktime_get_ns();
-	arrival->socket = (__u64) socket;
 	arrival->time_ns = now;
 	arrival->role = connection ? connection->role : ROLE_NONE;
 	arrival->endpoint = connection ? connection->endpoint : SLIP_ENDPOINT_NONE;

@@ -126,9 +126,6 @@ struct slip_thread {
 struct slip_budget_target {
 	/* Where the runtime of CPython lies, whose lock is the global one; 0 for none. */
 	__u64 runtime_begin, runtime_end;
-	/* Requests begin and end as PHP says. */
-	__u32 is_php;
-	__u32 reserved;
 };
 
 enum slip_budget_event_kind { SLIP_EVENT_SERVED = 1, SLIP_EVENT_THREAD_ENDED = 2 };

@@ -63,7 +63,7 @@ struct {
 
 /* The last socket of which this CPU said that data has come: it is what wakes a thread right after that. */
 struct arrival {
-	__u64 socket, time_ns;
+	__u64 time_ns;
 	__u8 role, endpoint;
 };
 

@@ -212,7 +212,7 @@ impl BudgetProbe {
             self.probe_php(pid)?;
         }
         let targets = find_map(&self.object, "budget_targets")?;
-        let value = wire::target(target.runtime, target.is_php);
+        let value = wire::target(target.runtime);
         targets.update(&pid.to_le_bytes(), &value, MapFlags::ANY).map_err(|error| other(&error))?;
         let mut none = Vec::new();
         let mut list = Iter::new(&self.add_threads).map_err(|error| other(&error))?;

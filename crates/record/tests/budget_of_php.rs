@@ -12,7 +12,7 @@ use std::os::fd::AsRawFd as _;
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use slip_model::{Budget, Language, Part, ServedRequest, Worker};
 use slip_probe::ProbeError;
@@ -22,6 +22,9 @@ use slip_testkit::skip;
 
 /// What a drag takes, so that it stands out of all else.
 const DRAG: Duration = Duration::from_millis(15);
+
+/// Longest wait for a request to end. The machine may be busy with other tests.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Requests of each kind.
 const REQUESTS: u64 = 8;
@@ -90,10 +93,17 @@ impl Watched {
         (0..REQUESTS).map(|_| fetch(&self.fpm)).sum()
     }
 
-    /// The books, once a worker has gone to wait for its next request; they add up.
-    fn finish(mut self) -> (Budget, Vec<ServedRequest>) {
-        thread::sleep(Duration::from_millis(20));
-        let (budget, requests) = self.books.take(0, 0).unwrap();
+    /// The books, once so many requests have ended; they add up.
+    fn finish(mut self, count: u64) -> (Budget, Vec<ServedRequest>) {
+        let (end, mut requests) = (Instant::now() + PATIENCE, Vec::new());
+        let budget = loop {
+            let (budget, more) = self.books.take(0, 0).unwrap();
+            requests.extend(more);
+            if requests.len() as u64 >= count {
+                break budget;
+            }
+            assert!(Instant::now() < end, "{} of {count} requests: {budget:?}", requests.len());
+        };
         assert_eq!(budget.lost_requests, 0);
         for worker in &budget.workers {
             assert_eq!(total_ns(worker), worker.watched_ns, "{worker:?}");
@@ -161,7 +171,7 @@ fn assert_drag(script: &str, part: Part) {
     for build in builds() {
         let Some(watched) = Watched::start(&build, 1, script) else { return };
         let drag_ns = watched.fetch_all();
-        let (budget, requests) = watched.finish();
+        let (budget, requests) = watched.finish(REQUESTS);
         assert_eq!(requests.len() as u64, REQUESTS, "{}", build.label());
         if part == Part::Code {
             assert_most(serving_ns(&budget, part), drag_ns, &build.label());
@@ -207,7 +217,7 @@ fn a_slow_server_is_waited_for() {
     for build in builds() {
         let Some(watched) = Watched::start(&build, 1, &script) else { return };
         let drag_ns = watched.fetch_all();
-        let (budget, _) = watched.finish();
+        let (budget, _) = watched.finish(REQUESTS);
         assert_most_blocked(&budget, Part::Wait, drag_ns, &build.label());
         let [time] = budget.workers[0].endpoints[..] else { panic!("{:?}", budget.workers) };
         let endpoint = &budget.endpoints[time.endpoint as usize];
@@ -249,7 +259,7 @@ fn a_connection_that_takes_long_is_told() {
         });
         drop(waits);
         assert!(drag_ns > 900_000_000, "{drag_ns}");
-        let (budget, _) = watched.finish();
+        let (budget, _) = watched.finish(1);
         assert_most_blocked(&budget, Part::Connect, drag_ns, &build.label());
         let [time] = budget.workers[0].endpoints[..] else { panic!("{:?}", budget.workers) };
         assert_eq!(budget.endpoints[time.endpoint as usize].address, address.to_string());
@@ -278,7 +288,7 @@ fn a_response_that_was_read_late_is_sleep() {
     for build in builds() {
         let Some(watched) = Watched::start(&build, 1, &script) else { return };
         let drag_ns = watched.fetch_all();
-        let (budget, _) = watched.finish();
+        let (budget, _) = watched.finish(REQUESTS);
         assert_most_blocked(&budget, Part::Sleep, drag_ns, &build.label());
     }
 }
@@ -323,7 +333,7 @@ fn a_lock_that_another_process_holds_is_told() {
                 drag_ns += asks.join().unwrap();
             });
         }
-        let (budget, _) = watched.finish();
+        let (budget, _) = watched.finish(REQUESTS);
         assert_most_blocked(&budget, Part::Lock, drag_ns, &build.label());
     }
 }
@@ -335,7 +345,7 @@ fn work_after_the_response_is_told_apart() {
     for build in builds() {
         let Some(watched) = Watched::start(&build, 1, script) else { return };
         let drag_ns = watched.fetch_all();
-        let (budget, requests) = watched.finish();
+        let (budget, requests) = watched.finish(REQUESTS);
         let after_ns: u64 = budget.workers.iter().map(|worker| worker.after.of(Part::Sleep)).sum();
         assert_most(after_ns, drag_ns, &format!("{} {budget:?} {requests:?}", build.label()));
         assert_eq!(serving_ns(&budget, Part::Sleep), 0);
@@ -358,7 +368,7 @@ fn a_client_that_sends_slowly_is_told() {
             connection.finish(b"0123456789");
             connection.receive();
         }
-        let (budget, _) = watched.finish();
+        let (budget, _) = watched.finish(REQUESTS);
         let drag_ns = REQUESTS * DRAG.as_nanos() as u64;
         assert_most_blocked(&budget, Part::Client, drag_ns, &build.label());
     }
@@ -384,7 +394,7 @@ fn requests_that_nobody_has_accepted_yet_are_queued() {
             let senders: Vec<_> = (0..4).map(|_| scope.spawn(send)).collect();
             senders.into_iter().map(|sender| sender.join().unwrap()).collect()
         });
-        let (_, requests) = watched.finish();
+        let (_, requests) = watched.finish(4);
         assert_eq!(requests.len(), 4);
         let mut free_ns = 0;
         for request in requests {
@@ -421,7 +431,7 @@ fn a_cpu_that_others_have_is_told() {
             hog.kill().unwrap();
             hog.wait().unwrap();
         }
-        let (budget, _) = watched.finish();
+        let (budget, _) = watched.finish(REQUESTS);
         let found_ns = serving_ns(&budget, Part::Wake) + serving_ns(&budget, Part::Preempted);
         assert_most(found_ns, drag_ns, &build.label());
         assert!(budget.takers.iter().any(|taker| taker.name == "sh"), "{:?}", budget.takers);

@@ -224,13 +224,11 @@ pub(super) fn parse_event(bytes: &[u8]) -> Option<BudgetEvent> {
 }
 
 /// What is told of a process: `struct slip_budget_target`.
-pub(super) fn target(runtime: Option<(u64, u64)>, is_php: bool) -> Vec<u8> {
+pub(super) fn target(runtime: Option<(u64, u64)>) -> Vec<u8> {
     let (begin, end) = runtime.unwrap_or_default();
     let mut bytes = Vec::new();
     bytes.extend_from_slice(&begin.to_le_bytes());
     bytes.extend_from_slice(&end.to_le_bytes());
-    bytes.extend_from_slice(&u32::from(is_php).to_le_bytes());
-    bytes.extend_from_slice(&[0; 4]);
     bytes
 }
 
