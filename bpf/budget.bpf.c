@@ -7,6 +7,9 @@
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
+/* For measurements: no thread is found, and the kernel drops the code that would have done something with one. */
+const volatile bool does_nothing = false;
+
 /* An arrival explains a wake-up of the same CPU that comes so soon after it: the one calls for the other. */
 #define WOKEN_BY_ARRIVAL_NS 20000
 
@@ -46,8 +49,12 @@ struct call_exit {
 	__s64 result;
 };
 
+/* Of nearly all tasks nothing is kept, which one load tells. */
 static __always_inline struct slip_thread *thread_of(struct task_struct *task)
 {
+	if (does_nothing || !task->bpf_storage) {
+		return NULL;
+	}
 	return bpf_task_storage_get(&threads, task, 0, 0);
 }
 
@@ -295,19 +302,27 @@ int account_arrival(__u64 *context)
 	struct sock *socket = (struct sock *) context[0];
 	__u32 zero = 0;
 	struct arrival *arrival = bpf_map_lookup_elem(&arrivals, &zero);
-	struct connection *connection = bpf_sk_storage_get(&connections, socket, NULL, 0);
+	struct connection *connection = NULL;
 
-	if (!arrival) {
+	if (does_nothing || !arrival) {
 		return 0;
+	}
+	if (socket->sk_bpf_storage) {
+		connection = bpf_sk_storage_get(&connections, socket, NULL, 0);
 	}
 	if (!connection && is_for_target(socket)) {
 		connection = connection_of(socket);
 	}
+	if (!connection) {
+		/* Of no target, or of one that has never used it. */
+		arrival->time_ns = 0;
+		return 0;
+	}
 	__u64 now = bpf_ktime_get_ns();
 	arrival->time_ns = now;
-	arrival->role = connection ? connection->role : ROLE_NONE;
-	arrival->endpoint = connection ? connection->endpoint : SLIP_ENDPOINT_NONE;
-	if (connection && !connection->arrived_ns) {
+	arrival->role = connection->role;
+	arrival->endpoint = connection->endpoint;
+	if (!connection->arrived_ns) {
 		connection->arrived_ns = now;
 	}
 	return 0;
@@ -719,7 +734,9 @@ struct {
 SEC("iter/task")
 int list_threads(struct bpf_iter__task *context)
 {
-	struct slip_thread *thread = context->task ? thread_of(context->task) : NULL;
+	/* Read once: what the verifier knows of it does not hold for another read. */
+	struct task_struct *task = context->task;
+	struct slip_thread *thread = task ? thread_of(task) : NULL;
 	__u32 zero = 0;
 	struct slip_listed *listed = bpf_map_lookup_elem(&listing, &zero);
 

@@ -69,44 +69,45 @@ struct slip_open {
 	__u64 queued_ns, begin_ns, response_ns;
 };
 
-/* A thread of a target, and all of its time since it was first seen. */
+/* A thread of a target, and all of its time since it was first seen. What each event needs comes first, so that it is in as few lines of
+ * the cache as may be: after a switch they have to be fetched. */
 struct slip_thread {
 	/* Odd while it is being changed. */
 	__u64 sequence;
-	__u32 pid, tid;
-	__u64 first_ns;
 	/* Up to here all time is accounted for; what came since is `part`'s. */
 	__u64 since_ns;
+	__u32 part;
+	/* SLIP_THREAD_*. */
+	__u32 flags;
+	/* When the thread became ready to run; 0 if it is not. */
+	__u64 ready_ns;
+	/* Whose WAIT or WAKE it is; SLIP_ENDPOINT_NONE for nobody's. */
+	__u32 endpoint;
+	__u32 opened, responded;
+	/* The connected socket that it sent on last, and the `struct file` that it has waited for it by; 0 as soon as either may be
+	 * another one. So calls one after the other on one connection ask nothing of its socket. */
+	__u32 last_endpoint;
+	__u64 last_socket, last_file;
+	/* Something was sent to the last socket, and no answer read yet. */
+	__u32 asked;
+	/* The number of the file that is being connected. */
+	__u32 connecting_file;
+	/* Of the connection that is being made, whose endpoint is not known yet. */
+	__u64 connecting_ns;
+	/* Of what is open, up to the last response, and since. */
+	__u64 current[SLIP_PARTS], tail[SLIP_PARTS];
+	struct slip_endpoint_time endpoints[SLIP_ENDPOINTS];
+	__u32 pid, tid;
+	__u64 first_ns;
 	/* The time since the last request ended, or since the thread was woken, whichever is later: a request begins with it. */
 	__u64 pending_ns;
 	__u64 idle_ns, shared_ns;
 	__u64 between[SLIP_PARTS], serving[SLIP_PARTS], after[SLIP_PARTS];
-	/* Of what is open, up to the last response, and since. */
-	__u64 current[SLIP_PARTS], tail[SLIP_PARTS];
-	struct slip_endpoint_time endpoints[SLIP_ENDPOINTS];
-	struct slip_open open[SLIP_OPEN];
-	/* Of the connection that is being made, whose endpoint is not known yet. */
-	__u64 connecting_ns;
-	/* When the thread became ready to run; 0 if it is not. */
-	__u64 ready_ns;
-	/* The connected socket that it sent on last, and the `struct file` that it has waited for it by; 0 as soon as either may be
-	 * another one. So calls one after the other on one connection ask nothing of its socket. */
-	__u64 last_socket, last_file;
 	/* Requests that ended; those that began while others were open, and had no place among them. */
 	__u64 ended, crowded;
-	__u32 part;
-	__u32 opened, responded;
+	struct slip_open open[SLIP_OPEN];
 	/* Since none was open, more than one has been. */
 	__u32 is_shared;
-	/* SLIP_THREAD_*. */
-	__u32 flags;
-	/* Whose WAIT or WAKE it is; SLIP_ENDPOINT_NONE for nobody's. */
-	__u32 endpoint;
-	__u32 last_endpoint;
-	/* The number of the file that is being connected. */
-	__u32 connecting_file;
-	/* Something was sent to the last socket, and no answer read yet. */
-	__u32 asked;
 	__u32 reserved;
 };
 

@@ -17,10 +17,13 @@ static __always_inline struct file *file_of_number(struct task_struct *task, __u
 	const struct fdtable *table = task->files ? task->files->fdt : NULL;
 	struct file *file = NULL;
 
-	if (!table || number >= table->max_fds || bpf_probe_read_kernel(&file, sizeof file, table->fd + number)) {
+	if (!table || number >= table->max_fds) {
 		return NULL;
 	}
-	return file;
+	if (loads_as_told()) {
+		return AS_TOLD(struct hlist_head, table->fd + number)->first;
+	}
+	return bpf_probe_read_kernel(&file, sizeof file, table->fd + number) ? NULL : file;
 }
 
 /* 0 if there is no such file. */

@@ -137,6 +137,8 @@ static void reset(void)
 	outbound.__sk_common.skc_num = 40000;
 	outbound.__sk_common.skc_dport = 0x1234;
 	inbound.__sk_common.skc_dport = second_inbound.__sk_common.skc_dport = 0x4321;
+	/* Something is kept of them. */
+	task.bpf_storage = inbound.sk_bpf_storage = second_inbound.sk_bpf_storage = outbound.sk_bpf_storage = (void *) 1;
 	task.pid = task.tgid = 7;
 	task.mm = other_task.mm = (struct mm_struct *) &task;
 	add_thread(&task, fake_time_ns);

@@ -124,6 +124,19 @@ impl BudgetProbe {
     ///
     /// As for [`Probe::start`](crate::Probe::start); [`ProbeError::Namespace`] in a container.
     pub fn start(uses_uprobes: bool) -> Result<Self, ProbeError> {
+        Self::start_programs(uses_uprobes, false)
+    }
+
+    /// The same with programs that do nothing: what having them at all costs.
+    ///
+    /// # Errors
+    ///
+    /// As for [`BudgetProbe::start`].
+    pub fn start_empty() -> Result<Self, ProbeError> {
+        Self::start_programs(false, true)
+    }
+
+    fn start_programs(uses_uprobes: bool, do_nothing: bool) -> Result<Self, ProbeError> {
         listen_to_libbpf();
         if pid_namespace("self").1 != INITIAL_NAMESPACE {
             return Err(ProbeError::Namespace);
@@ -143,6 +156,13 @@ impl BudgetProbe {
         for mut program in open.progs_mut() {
             if program.name() == SENDING && !sees_sending {
                 program.set_autoload(false);
+            }
+        }
+        for mut map in open.maps_mut() {
+            if map.name().to_string_lossy().ends_with(".rodata")
+                && let Some(first) = map.initial_value_mut().and_then(|values| values.first_mut())
+            {
+                *first = do_nothing.into();
             }
         }
         let object = open.load().map_err(|error| loading(&error))?;

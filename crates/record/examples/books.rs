@@ -1,6 +1,6 @@
 //! Keeps books of processes, or not, as told line by line, for `bench/budget`: `books PID...`
 //!
-//! `on` begins to, `empty` has the programs run without any process to keep books of, `off` ends either, `take` prints the books as JSON.
+//! `on` begins to, `empty` has programs that do nothing in their place, `off` ends either, `take` prints the books as JSON.
 //! Each is answered with a line.
 
 #![allow(clippy::print_stdout, reason = "this is the output of the command")]
@@ -9,12 +9,14 @@ use std::error::Error;
 use std::io::{BufRead as _, Write as _, stdin, stdout};
 
 use slip_model::Language;
+use slip_probe::BudgetProbe;
 use slip_record::{Books, monotonic_ns};
 use slip_remote::command_line;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let pids = std::env::args().skip(1).map(|pid| pid.parse()).collect::<Result<Vec<u32>, _>>()?;
     let mut books = None;
+    let mut empty: Option<BudgetProbe> = None;
     let mut start_ns = 0;
     for line in stdin().lock().lines() {
         let answer = match line?.as_str() {
@@ -29,11 +31,14 @@ fn main() -> Result<(), Box<dyn Error>> {
                 "on".to_owned()
             }
             "empty" => {
-                books = Some(Books::start(true)?);
+                empty = Some(BudgetProbe::start_empty()?);
                 "empty".to_owned()
             }
             "off" => {
                 books = None;
+                if let Some(mut probe) = empty.take() {
+                    probe.stop();
+                }
                 "off".to_owned()
             }
             "take" => match &mut books {

@@ -5,3 +5,4 @@
 #define BPF_CORE_READ(pointer, ...) BPF_CORE_READ_NAME(__VA_ARGS__, BPF_CORE_READ_2, BPF_CORE_READ_1, )(pointer, __VA_ARGS__)
 #define BPF_CORE_READ_BITFIELD_PROBED(pointer, field) (pointer)->field
 #define bpf_core_field_offset(type, field) __builtin_offsetof(type, field)
+#define bpf_core_type_id_kernel(type) 0

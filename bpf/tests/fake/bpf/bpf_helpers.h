@@ -13,6 +13,10 @@
 #define __type(name, type) typeof(type) *name
 #define barrier_var(variable) (void) (variable)
 #define barrier() (void) 0
+#define __ksym
+#define __weak __attribute__((weak))
+/* No kernel that has it is on the host. */
+#define bpf_ksym_exists(symbol) (0)
 
 struct task_struct;
 struct sock;

@@ -66,12 +66,13 @@ fn run() -> Result<bool, Box<dyn Error>> {
         let (name, path) = argument.split_once('=').ok_or("usage: relocate [--object FILE] NAME=BTF...")?;
         kernels.push(Kernel { name, path, types: Btf::from_path(path)? });
     }
+    let running = Btf::from_vmlinux()?;
     let mut all_fit = true;
     for kernel in &kernels {
         for object in &objects {
             let name = object.file_name().map(OsStr::to_string_lossy).unwrap_or_default();
             let name = format!("{} {}", kernel.name, name.trim_end_matches(".bpf.o"));
-            match check(kernel, &kernels, object) {
+            match check(kernel, &kernels, &running, object) {
                 Ok(checked) if checked.lacks.is_empty() => {
                     println!(
                         "ok {name}: programs: {}, relocations: {}",
@@ -141,7 +142,12 @@ struct Checked {
     lacks: BTreeSet<String>,
 }
 
-fn check(kernel: &Kernel<'_>, all: &[Kernel<'_>], path: &Path) -> Result<Checked, Box<dyn Error>> {
+fn check(
+    kernel: &Kernel<'_>,
+    all: &[Kernel<'_>],
+    running: &Btf<'_>,
+    path: &Path,
+) -> Result<Checked, Box<dyn Error>> {
     let mut checked = Checked::default();
     let object = OpenObject::open(path, kernel.path)?;
     for map in object.maps() {
@@ -175,7 +181,19 @@ fn check(kernel: &Kernel<'_>, all: &[Kernel<'_>], path: &Path) -> Result<Checked
         let count = unsafe { sys::bpf_program__insn_cnt(program.as_ptr()) };
         let count = usize::try_from(count)?;
         // SAFETY: so many instructions lie there until the object is closed.
-        let reached = reach::follow(unsafe { slice::from_raw_parts(code, count) });
+        let code = unsafe { slice::from_raw_parts(code, count) };
+        let function = |number: i32| {
+            let found: BtfType<'_> = running.type_by_id(u32::try_from(number).ok()?.into())?;
+            Some(found.name()?.to_string_lossy().into_owned())
+        };
+        let has = |number| function(number).is_some_and(|name| kernel.has(BtfKind::Func, &name));
+        let reached = reach::follow(code, has);
+        for number in reached.functions {
+            if !has(number) {
+                let name = function(number).unwrap_or_else(|| number.to_string());
+                checked.lacks.insert(format!("function {name}"));
+            }
+        }
         for helper in &reached.helpers {
             checked.lacks.extend(kernel.missing(all, "bpf_func_id", (*helper).into()));
         }

@@ -25,6 +25,7 @@ const LDIMM64: u8 = 0x18;
 /// Of `src_reg`, in calls and in `LDIMM64`.
 const PSEUDO_CALL: u8 = 1;
 const PSEUDO_KFUNC_CALL: u8 = 2;
+const PSEUDO_BTF_ID: u8 = 3;
 const PSEUDO_FUNC: u8 = 4;
 
 /// What registers hold, where it is a constant.
@@ -38,12 +39,15 @@ pub(crate) struct Reached {
     pub(crate) helpers: Vec<i32>,
     /// Instructions whose relocation was not resolved.
     pub(crate) poisoned: Vec<usize>,
-    /// Functions of the kernel are called, or it jumps out of the program: we cannot say what happens.
+    /// Functions of the kernel that are called, by their numbers in the one that runs.
+    pub(crate) functions: Vec<i32>,
+    /// It jumps out of the program: we cannot say what happens.
     pub(crate) is_beyond_us: bool,
 }
 
-/// Follows a relocated program from its first instruction.
-pub(crate) fn follow(code: &[bpf_insn]) -> Reached {
+/// Follows a relocated program from its first instruction. `has_function` tells whether the kernel has what this one, which libbpf asks,
+/// has by that number.
+pub(crate) fn follow(code: &[bpf_insn], has_function: impl Fn(i32) -> bool) -> Reached {
     let mut reached = Reached::default();
     let mut before: Vec<Option<Registers>> = vec![None; code.len()];
     let mut waiting = vec![(0, UNKNOWN)];
@@ -55,7 +59,7 @@ pub(crate) fn follow(code: &[bpf_insn]) -> Reached {
         };
         let merged = known.map_or(registers, |known| merge(&known, &registers));
         if known.replace(merged) != Some(merged) {
-            step(code, at, merged, &mut waiting);
+            step(code, at, merged, &has_function, &mut waiting);
         }
     }
     for (at, insn) in code.iter().enumerate().filter(|(at, _)| before[*at].is_some()) {
@@ -63,13 +67,15 @@ pub(crate) fn follow(code: &[bpf_insn]) -> Reached {
             match insn.src_reg() {
                 0 if insn.imm == POISON => reached.poisoned.push(at),
                 0 => reached.helpers.push(insn.imm),
-                PSEUDO_KFUNC_CALL => reached.is_beyond_us = true,
+                PSEUDO_KFUNC_CALL => reached.functions.push(insn.imm),
                 _ => {}
             }
         }
     }
     reached.helpers.sort_unstable();
     reached.helpers.dedup();
+    reached.functions.sort_unstable();
+    reached.functions.dedup();
     reached
 }
 
@@ -78,7 +84,13 @@ fn merge(a: &Registers, b: &Registers) -> Registers {
 }
 
 /// Where the program may be after instruction `at`, and with what in its registers.
-fn step(code: &[bpf_insn], at: usize, mut registers: Registers, to: &mut Vec<(usize, Registers)>) {
+fn step(
+    code: &[bpf_insn],
+    at: usize,
+    mut registers: Registers,
+    has_function: &impl Fn(i32) -> bool,
+    to: &mut Vec<(usize, Registers)>,
+) {
     let insn = &code[at];
     let (dst, src) = (usize::from(insn.dst_reg()).min(10), usize::from(insn.src_reg()).min(10));
     // Out of the program, which is then said, if it is before its begin.
@@ -89,8 +101,13 @@ fn step(code: &[bpf_insn], at: usize, mut registers: Registers, to: &mut Vec<(us
     match insn.code & CLASS {
         LD => {
             let high = code.get(at + 1).map_or(0, |second| second.imm);
-            registers[dst] = (insn.code == LDIMM64 && src == 0)
-                .then_some(u64::from(high.cast_unsigned()) << 32 | u64::from(insn.imm.cast_unsigned()));
+            let whole = u64::from(high.cast_unsigned()) << 32 | u64::from(insn.imm.cast_unsigned());
+            registers[dst] = match insn.src_reg() {
+                0 if insn.code == LDIMM64 => Some(whole),
+                // Whether it is there, all that a program asks of its address.
+                PSEUDO_BTF_ID if insn.code == LDIMM64 => Some(has_function(insn.imm).into()),
+                _ => None,
+            };
             if insn.code == LDIMM64 {
                 next = at + 2;
                 if insn.src_reg() == PSEUDO_FUNC {
@@ -185,6 +202,10 @@ mod tests {
     const EXIT: (u8, u8, u8, i16, i32) = (0x95, 0, 0, 0, 0);
     const POISONED: (u8, u8, u8, i16, i32) = (0x85, 0, 0, 0, POISON);
 
+    fn follow(code: &[bpf_insn]) -> Reached {
+        super::follow(code, |number| number == 7)
+    }
+
     /// Code, destination, source, offset, immediate.
     fn program(code: &[(u8, u8, u8, i16, i32)]) -> Vec<bpf_insn> {
         let one = |&(code, dst, src, off, imm): &(u8, u8, u8, i16, i32)| {
@@ -255,6 +276,21 @@ mod tests {
     #[test]
     fn a_jump_out_of_the_program_is_said() {
         assert!(follow(&program(&[(0x05, 0, 0, -9, 0)])).is_beyond_us);
-        assert!(follow(&program(&[(0x85, 0, PSEUDO_KFUNC_CALL, 0, 7), EXIT])).is_beyond_us);
+    }
+
+    #[test]
+    fn functions_of_the_kernel_are_called_only_where_they_are_found() {
+        // if (FUNCTION) FUNCTION()
+        let code = |number| {
+            program(&[
+                (LDIMM64, 1, PSEUDO_BTF_ID, 0, number),
+                (0, 0, 0, 0, 0),
+                (0x15, 1, 0, 1, 0),
+                (0x85, 0, PSEUDO_KFUNC_CALL, 0, number),
+                EXIT,
+            ])
+        };
+        assert_eq!(follow(&code(7)).functions, [7]);
+        assert_eq!(follow(&code(8)), Reached::default());
     }
 }

@@ -10,7 +10,7 @@ const OPEN: usize = 32;
 const PATH_BYTES: usize = 108;
 
 /// `struct slip_thread`
-const THREAD_BYTES: usize = 56 + 5 * 8 * PARTS + ENDPOINTS * 48 + OPEN * 32 + 48 + 40;
+const THREAD_BYTES: usize = 80 + 5 * 8 * PARTS + ENDPOINTS * 48 + 40 + 16 + OPEN * 32 + 8;
 
 /// `struct slip_listed`
 pub(super) const LISTED_BYTES: usize = 8 + THREAD_BYTES;
@@ -128,11 +128,12 @@ impl ThreadTimes {
         let mut words = Words(bytes);
         let now_ns = words.u64()?;
         words.u64()?;
-        let (pid, tid) = (words.u32()?, words.u32()?);
-        let (first_ns, since_ns) = (words.u64()?, words.u64()?);
+        let since_ns = words.u64()?;
+        let (part, flags) = (words.u32()?, words.u32()?);
         words.u64()?;
-        let (mut idle_ns, mut shared_ns) = (words.u64()?, words.u64()?);
-        let (between, mut serving, mut after) = (words.parts()?, words.parts()?, words.parts()?);
+        let (endpoint, opened, responded) = (words.u32()?, words.u32()?, words.u32()?);
+        // last_endpoint, last_socket, last_file, asked, connecting_file, connecting_ns
+        words.0 = words.0.get(36..)?;
         let (mut current, mut tail) = (words.parts()?, words.parts()?);
         let mut endpoints = [EndpointTime::default(); ENDPOINTS];
         for (number, time) in (0..).zip(&mut endpoints) {
@@ -146,14 +147,13 @@ impl ThreadTimes {
                 wake_ns: words.u64()?,
             };
         }
-        words.0 = words.0.get(OPEN * 32..)?;
-        // connecting_ns, ready_ns, last_socket, last_file
-        for _ in 0..4 {
-            words.u64()?;
-        }
+        let (pid, tid) = (words.u32()?, words.u32()?);
+        let first_ns = words.u64()?;
+        words.u64()?;
+        let (mut idle_ns, mut shared_ns) = (words.u64()?, words.u64()?);
+        let (mut between, mut serving, mut after) = (words.parts()?, words.parts()?, words.parts()?);
         let (ended, crowded) = (words.u64()?, words.u64()?);
-        let (part, opened, responded, _, flags, endpoint) =
-            (words.u32()?, words.u32()?, words.u32()?, words.u32()?, words.u32()?, words.u32()?);
+        words.0.get(OPEN * 32 + 8..).filter(|rest| rest.is_empty())?;
         // What has come since belongs to what it is in.
         let rest = now_ns.saturating_sub(since_ns);
         let is_after = opened > 0 && opened == responded;
@@ -173,7 +173,6 @@ impl ThreadTimes {
                 time.wait_ns = time.wait_ns.saturating_add(rest);
             }
         }
-        let mut between = between;
         if opened > 0 {
             serving.add(&current);
             after.add(&tail);
