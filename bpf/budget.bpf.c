@@ -1,6 +1,7 @@
 /* Where the time of workers goes: in which request, and in which part of it each thread is at each moment. */
 
 #include "account.h"
+#include "exchange.h"
 #include "file.h"
 #include "protocol.h"
 #include "socket.h"
@@ -235,6 +236,12 @@ static __always_inline void arrive(struct task_struct *previous, struct slip_thr
 		/* We were not told that it was woken. */
 		thread->pending_ns = now;
 	}
+	/* It runs for the first time since an answer came. */
+	struct exchange *exchange = exchange_at(thread->part == SLIP_PART_PREEMPTED ? thread->last_place : thread->woken_place);
+	if (exchange && exchange->running_ns < exchange->arrived_ns) {
+		exchange->running_ns = now;
+	}
+	thread->woken_place = SLIP_PLACE_NONE;
 	thread->ready_ns = 0;
 	thread->flags &= ~SLIP_THREAD_OFF;
 	thread->endpoint = SLIP_ENDPOINT_NONE;
@@ -271,16 +278,24 @@ int account_waking(__u64 *context)
 		return 0;
 	}
 	__u64 now = bpf_ktime_get_ns();
+	const struct arrival *arrival = bpf_map_lookup_elem(&arrivals, &zero);
+	bool by_arrival = arrival && now - arrival->time_ns < WOKEN_BY_ARRIVAL_NS;
 	if (thread->part == SLIP_SEVERAL) {
-		const struct arrival *arrival = bpf_map_lookup_elem(&arrivals, &zero);
 		thread->part = SLIP_PART_SLEEP;
-		if (arrival && now - arrival->time_ns < WOKEN_BY_ARRIVAL_NS) {
+		if (by_arrival) {
 			if (arrival->role == ROLE_OUTBOUND) {
 				thread->part = SLIP_PART_WAIT;
 				thread->endpoint = arrival->endpoint;
 			} else {
 				thread->part = arrival->role == ROLE_INBOUND ? SLIP_PART_CLIENT : SLIP_PART_OTHER;
 			}
+		}
+	}
+	if (by_arrival && thread->part == SLIP_PART_WAIT) {
+		struct exchange *exchange = exchange_at(arrival->place);
+		if (exchange && exchange->woken_ns < exchange->arrived_ns) {
+			exchange->woken_ns = now;
+			thread->woken_place = arrival->place;
 		}
 	}
 	account(thread, now);
@@ -307,6 +322,20 @@ int account_arrival(__u64 *context)
 	if (does_nothing || !arrival) {
 		return 0;
 	}
+	struct exchange *exchange = exchange_of_client(socket);
+	if (exchange) {
+		__u64 now = bpf_ktime_get_ns();
+		note_answer(exchange, now);
+		arrival->time_ns = now;
+		arrival->role = ROLE_OUTBOUND;
+		arrival->endpoint = exchange->endpoint;
+		arrival->place = place_of(socket);
+		return 0;
+	}
+	exchange = exchange_of_server(socket);
+	if (exchange) {
+		note_delivered(exchange, bpf_ktime_get_ns());
+	}
 	if (socket->sk_bpf_storage) {
 		connection = bpf_sk_storage_get(&connections, socket, NULL, 0);
 	}
@@ -322,10 +351,20 @@ int account_arrival(__u64 *context)
 	arrival->time_ns = now;
 	arrival->role = connection->role;
 	arrival->endpoint = connection->endpoint;
+	arrival->place = SLIP_PLACE_NONE;
 	if (!connection->arrived_ns) {
 		connection->arrived_ns = now;
 	}
 	return 0;
+}
+
+/* From now on the thread's calls are on this connection. */
+static __always_inline void note_last(struct slip_thread *thread, const struct connection *connection, const struct sock *socket)
+{
+	thread->last_socket = (__u64) socket;
+	thread->last_file = 0;
+	thread->last_endpoint = connection->endpoint;
+	thread->last_place = place_of(socket);
 }
 
 /* A thread begins to send. */
@@ -334,34 +373,84 @@ int account_sending(__u64 *context)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct slip_thread *thread = thread_of(task);
+	struct sock *socket = (struct sock *) context[0];
 
+	if (!thread || context[0] != thread->last_socket) {
+		struct exchange *exchange = does_nothing ? NULL : exchange_of_server(socket);
+		if (exchange) {
+			note_answered(exchange, bpf_ktime_get_ns());
+		}
+	}
 	if (!thread || thread->flags & SLIP_THREAD_TRANSFERS) {
 		return 0;
 	}
 	if (context[0] != thread->last_socket) {
-		struct connection *connection = connection_of((struct sock *) context[0]);
+		struct connection *connection = connection_of(socket);
 		if (!connection || connection->role != ROLE_OUTBOUND) {
 			return 0;
 		}
-		thread->last_endpoint = connection->endpoint;
+		note_last(thread, connection, socket);
 	}
 	change(task, thread, SLIP_THREAD_IN_FAULT, SLIP_THREAD_TRANSFERS);
+	struct exchange *exchange = exchange_of_client(socket);
+	if (!exchange) {
+		exchange = new_exchange(socket, thread->last_endpoint, thread->since_ns);
+	}
+	if (exchange && !exchange->handshake_ns && !is_asked(exchange)) {
+		exchange->begin_ns = thread->since_ns;
+	}
 	return 0;
 }
 
-/* A thread has sent to a server. */
-static __always_inline void note_sent(struct task_struct *task, struct slip_thread *thread, struct connection *connection, __u64 socket)
+/* A thread has sent to a server for the first time on this connection. */
+static __always_inline void note_first(struct task_struct *task, struct slip_thread *thread, struct connection *connection,
+		struct exchange *exchange)
 {
+	__u32 endpoint = connection->endpoint, protocol = protocol_of_call(task, connection->spoken);
+	struct slip_call_times *times = bpf_map_lookup_elem(&call_times, &endpoint);
+	__u64 begin = exchange && exchange->begin_ns ? exchange->begin_ns : thread->since_ns;
+	__u64 connecting = connection->connecting_ns ? connection->connecting_ns : thread->connect_begin_ns;
+	__u64 connected = connection->connected_ns ? connection->connected_ns : thread->connected_ns;
+
+	connection->sent = 1;
+	note_protocol(endpoint, protocol);
+	if (exchange) {
+		exchange->protocol = protocol;
+		if (protocol == SLIP_PROTOCOL_TLS) {
+			/* No call yet. */
+			exchange->handshake_ns = begin;
+			exchange->ended_ns = begin;
+		}
+	}
+	if (times && connecting && connecting <= connected && connected <= begin) {
+		add_part(times, SLIP_CALL_CONNECT, connected - connecting, 1);
+		add_part(times, SLIP_CALL_FIRST, begin - connected, 1);
+	}
+	thread->connect_begin_ns = thread->connected_ns = 0;
+}
+
+/* A thread has sent to a server. */
+static __always_inline void note_sent(struct task_struct *task, struct slip_thread *thread, struct connection *connection,
+		struct sock *socket)
+{
+	struct exchange *exchange = exchange_of_client(socket);
+	/* Read once, for the verifier. */
 	__u32 endpoint = connection->endpoint;
 
-	if (!connection->sent) {
-		connection->sent = 1;
-		note_protocol(endpoint, protocol_of_call(task, connection->spoken));
-	}
 	change(task, thread, SLIP_THREAD_TRANSFERS | SLIP_THREAD_IN_FAULT | SLIP_THREAD_CONNECTING, 0);
-	thread->last_socket = socket;
-	thread->last_file = 0;
-	thread->last_endpoint = endpoint;
+	note_last(thread, connection, socket);
+	if (!exchange) {
+		exchange = new_exchange(socket, endpoint, thread->since_ns);
+	}
+	if (!connection->sent) {
+		note_first(task, thread, connection, exchange);
+	}
+	if (exchange) {
+		note_question(task, thread, exchange, thread->since_ns);
+	} else {
+		thread->asked = 1;
+	}
+	barrier_var(endpoint);
 	if (endpoint < SLIP_ENDPOINTS && thread->connecting_ns) {
 		begin_change(thread);
 		thread->endpoints[endpoint].connects++;
@@ -377,24 +466,32 @@ int account_sent(__u64 *context)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct slip_thread *thread = thread_of(task);
+	struct sock *socket = (struct sock *) context[0];
 	__u32 stop = SLIP_THREAD_TRANSFERS | SLIP_THREAD_IN_FAULT;
 	int sent = context[1];
 
+	if (thread && context[0] == thread->last_socket && sent > 0) {
+		struct exchange *exchange = exchange_of_client(socket);
+		if (exchange && exchange->sent_ns) {
+			change(task, thread, stop, 0);
+			note_question(task, thread, exchange, thread->since_ns);
+			return 0;
+		}
+	} else if (!does_nothing) {
+		struct exchange *exchange = exchange_of_server(socket);
+		if (exchange && exchange->answered_ns < exchange->taken_ns) {
+			note_answered(exchange, bpf_ktime_get_ns());
+		}
+	}
 	if (!thread) {
 		return 0;
 	}
-	if (context[0] == thread->last_socket && sent > 0) {
-		thread->asked = 1;
-		change(task, thread, stop, 0);
-		return 0;
-	}
-	struct connection *connection = connection_of((struct sock *) context[0]);
+	struct connection *connection = connection_of(socket);
 	if (!connection) {
 		return 0;
 	}
 	if (connection->role == ROLE_OUTBOUND && sent > 0) {
-		thread->asked = 1;
-		note_sent(task, thread, connection, context[0]);
+		note_sent(task, thread, connection, socket);
 		return 0;
 	}
 	if (thread->flags & stop) {
@@ -409,6 +506,24 @@ int account_sent(__u64 *context)
 	return 0;
 }
 
+/* A thread has read from a server. */
+static __always_inline void note_read(struct slip_thread *thread, const struct sock *socket)
+{
+	struct exchange *exchange = exchange_of_client(socket);
+	__u32 endpoint = exchange ? exchange->endpoint : thread->last_endpoint;
+
+	if (exchange ? !is_asked(exchange) || exchange->handshake_ns : !thread->asked) {
+		return;
+	}
+	thread->asked = 0;
+	if (exchange) {
+		end_call(thread, exchange, bpf_ktime_get_ns());
+	}
+	if (endpoint < SLIP_ENDPOINTS) {
+		thread->endpoints[endpoint].calls++;
+	}
+}
+
 /* A thread has read; nothing at the end of the stream. */
 SEC("tp_btf/sock_recv_length")
 int account_received(__u64 *context)
@@ -420,15 +535,17 @@ int account_received(__u64 *context)
 	}
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct slip_thread *thread = thread_of(task);
-	if (!thread) {
+	if (thread && context[0] == thread->last_socket) {
+		if (received) {
+			note_read(thread, (struct sock *) context[0]);
+		}
 		return 0;
 	}
-	if (context[0] == thread->last_socket) {
-		__u32 endpoint = thread->last_endpoint;
-		if (received && thread->asked && endpoint < SLIP_ENDPOINTS) {
-			thread->asked = 0;
-			thread->endpoints[endpoint].calls++;
-		}
+	struct exchange *exchange = does_nothing ? NULL : exchange_of_server((struct sock *) context[0]);
+	if (exchange && exchange->taken_ns < exchange->delivered_ns) {
+		note_taken(exchange, bpf_ktime_get_ns());
+	}
+	if (!thread) {
 		return 0;
 	}
 	struct sock *socket = (struct sock *) context[0];
@@ -438,6 +555,9 @@ int account_received(__u64 *context)
 	}
 	if (connection->role == ROLE_OUTBOUND) {
 		connection->spoken = 1;
+		if (received) {
+			note_read(thread, socket);
+		}
 		return 0;
 	}
 	if (connection->role != ROLE_INBOUND) {
@@ -532,8 +652,10 @@ int account_connect(struct call_entry *context)
 	if (socket && BPF_CORE_READ(socket, sk_type) == SOCK_STREAM) {
 		change(task, thread, SLIP_THREAD_IN_FAULT, SLIP_THREAD_CONNECTING);
 		thread->last_socket = thread->last_file = 0;
+		thread->last_place = SLIP_PLACE_NONE;
 		thread->connecting_file = context->arguments[0];
-		thread->connecting_ns = 0;
+		thread->connecting_ns = thread->connected_ns = 0;
+		thread->connect_begin_ns = thread->since_ns;
 	}
 	return 0;
 }
@@ -544,8 +666,30 @@ int account_connect_end(struct call_exit *context)
 	struct slip_thread *thread = own_thread();
 
 	/* EINPROGRESS: it goes on. */
-	if (thread && thread->flags & SLIP_THREAD_CONNECTING && context->result < 0 && context->result != -115) {
-		change(bpf_get_current_task_btf(), thread, SLIP_THREAD_CONNECTING, 0);
+	if (thread && thread->flags & SLIP_THREAD_CONNECTING && context->result != -115) {
+		change(bpf_get_current_task_btf(), thread, context->result < 0 ? SLIP_THREAD_CONNECTING : SLIP_THREAD_IN_FAULT, 0);
+		thread->connected_ns = thread->since_ns;
+	}
+	return 0;
+}
+
+/* A connection is another state. Arguments: the socket, the old state, the new one. */
+SEC("tp_btf/inet_sock_set_state")
+int account_state(__u64 *context)
+{
+	struct sock *socket = (struct sock *) context[0];
+	struct connection *connection;
+
+	if (context[2] == TCP_SYN_SENT && own_thread()) {
+		connection = bpf_sk_storage_get(&connections, socket, NULL, BPF_SK_STORAGE_GET_F_CREATE);
+		if (connection) {
+			connection->connecting_ns = bpf_ktime_get_ns();
+		}
+	} else if (context[1] == TCP_SYN_SENT && context[2] == TCP_ESTABLISHED && socket->sk_bpf_storage) {
+		connection = bpf_sk_storage_get(&connections, socket, NULL, 0);
+		if (connection) {
+			connection->connected_ns = bpf_ktime_get_ns();
+		}
 	}
 	return 0;
 }
@@ -562,6 +706,7 @@ int account_close(struct call_entry *context)
 	}
 	/* It may be of the file that is closed, and another one have its place. */
 	thread->last_socket = thread->last_file = 0;
+	thread->last_place = SLIP_PLACE_NONE;
 	if (thread->flags & SLIP_THREAD_CONNECTING && context->arguments[0] == thread->connecting_file) {
 		change(task, thread, SLIP_THREAD_CONNECTING, 0);
 	}
@@ -673,6 +818,7 @@ static __always_inline struct slip_thread *add_thread(struct task_struct *task, 
 		thread->pid = task->tgid;
 		thread->first_ns = thread->since_ns = thread->pending_ns = now;
 		thread->endpoint = thread->last_endpoint = SLIP_ENDPOINT_NONE;
+		thread->last_place = thread->woken_place = SLIP_PLACE_NONE;
 		thread->flags = SLIP_THREAD_UNKNOWN;
 	}
 	return thread;

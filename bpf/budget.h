@@ -33,6 +33,8 @@ enum slip_part {
 #define SLIP_ENDPOINT_OTHERS (SLIP_ENDPOINTS - 1)
 #define SLIP_ENDPOINT_NONE 255
 
+#define SLIP_PLACE_NONE 0xffffffff
+
 /* Requests that a thread may have open at once. Further ones are counted, and their time is that of the thread alone. */
 #define SLIP_OPEN 32
 
@@ -62,6 +64,47 @@ struct slip_endpoint_time {
 	__u64 connects, calls, connect_ns, transfer_ns, wait_ns, wake_ns;
 };
 
+/* Where a call to a server is, as `model::CallPart`, which says what each means. */
+enum slip_call_part {
+	SLIP_CALL_CONNECT,
+	SLIP_CALL_FIRST,
+	SLIP_CALL_TLS,
+	SLIP_CALL_WRITE,
+	SLIP_CALL_FLIGHT,
+	SLIP_CALL_QUEUE,
+	SLIP_CALL_WORK,
+	SLIP_CALL_REMOTE,
+	SLIP_CALL_WOKEN,
+	SLIP_CALL_RUNNING,
+	SLIP_CALL_READ,
+	SLIP_CALL_PARTS,
+};
+
+/* A power of two. */
+#define SLIP_BUCKETS 64
+
+/* So much is looked at of what a call sends, and so long may the name of a command be. */
+#define SLIP_FIRST_BYTES 16
+#define SLIP_COMMAND_BYTES 16
+
+struct slip_call_times {
+	/* Calls that ended. */
+	__u64 calls;
+	struct {
+		__u64 ns;
+		__u32 buckets[SLIP_BUCKETS];
+	} parts[SLIP_CALL_PARTS];
+};
+
+struct slip_command_key {
+	__u32 endpoint;
+	char name[SLIP_COMMAND_BYTES];
+};
+
+struct slip_command_times {
+	__u64 calls, ns, longest_ns;
+};
+
 /* A request that a thread works on. */
 struct slip_open {
 	/* Its connection's `struct sock`; 0 for a free place. */
@@ -88,12 +131,17 @@ struct slip_thread {
 	 * another one. So calls one after the other on one connection ask nothing of its socket. */
 	__u32 last_endpoint;
 	__u64 last_socket, last_file;
-	/* Something was sent to the last socket, and no answer read yet. */
-	__u32 asked;
-	/* The number of the file that is being connected. */
+	/* Where the exchanges are that it asked on last, and that it was woken for; SLIP_PLACE_NONE for none. */
+	__u32 last_place, woken_place;
+	/* Of the connection that is being made, whose endpoint is not known yet: how much of its time it has taken so far, when it began
+	 * and when it was there. */
+	__u64 connecting_ns, connect_begin_ns, connected_ns;
+	/* The number of its file. */
 	__u32 connecting_file;
-	/* Of the connection that is being made, whose endpoint is not known yet. */
-	__u64 connecting_ns;
+	/* Something was sent on a connection without an exchange, and no answer read yet. */
+	__u32 asked;
+	/* When a call of it was chosen to be looked at last, and what decides on the next. */
+	__u64 chosen_ns, random;
 	/* Of what is open, up to the last response, and since. */
 	__u64 current[SLIP_PARTS], tail[SLIP_PARTS];
 	struct slip_endpoint_time endpoints[SLIP_ENDPOINTS];
@@ -129,7 +177,7 @@ struct slip_budget_target {
 	__u64 runtime_begin, runtime_end;
 };
 
-enum slip_budget_event_kind { SLIP_EVENT_SERVED = 1, SLIP_EVENT_THREAD_ENDED = 2 };
+enum slip_budget_event_kind { SLIP_EVENT_SERVED = 1, SLIP_EVENT_THREAD_ENDED = 2, SLIP_EVENT_CALL = 3 };
 
 /* A request that has ended. */
 struct slip_served {
@@ -144,6 +192,16 @@ struct slip_served {
 
 #define SLIP_SERVED_SHARED 1
 #define SLIP_SERVED_STARTED 2
+
+/* A call that was slow. */
+struct slip_call {
+	__u32 kind;
+	__u32 pid, tid;
+	__u32 endpoint;
+	__u64 end_ns;
+	__u64 parts[SLIP_CALL_PARTS];
+	char command[SLIP_COMMAND_BYTES];
+};
 
 /* A thread as it was at some moment. */
 struct slip_listed {

@@ -33,8 +33,14 @@ struct file {
 } RELOCATED;
 
 struct in6_addr {
-	unsigned char bytes[16];
-};
+	union {
+		__u32 u6_addr32[4];
+	} in6_u;
+} RELOCATED;
+
+typedef struct {
+	__s64 counter;
+} atomic64_t;
 
 struct sock_common {
 	__u32 skc_daddr;
@@ -44,6 +50,10 @@ struct sock_common {
 	unsigned short skc_family;
 	volatile unsigned char skc_state;
 	struct in6_addr skc_v6_daddr;
+	__u32 skc_rcv_saddr;
+	struct in6_addr skc_v6_rcv_saddr;
+	/* A number that no other socket ever has; 0 until somebody has asked for it. */
+	atomic64_t skc_cookie;
 } RELOCATED;
 
 struct sock {

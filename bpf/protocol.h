@@ -8,6 +8,12 @@
 
 #define FIRST_BYTES 12
 
+/* The name of a command is within so many. */
+#define NAMED_BYTES 32
+
+/* A record of TLS that is no part of the handshake. */
+#define TLS_DATA 0x17
+
 /* By number of the endpoint, SLIP_PROTOCOL_*. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -55,7 +61,7 @@ static __always_inline enum slip_protocol protocol_of(const __u8 *bytes, bool sp
 }
 
 /* The first bytes of what the running thread sends or has read by the system call that it is in. */
-static __always_inline bool read_first(struct task_struct *task, __u8 *bytes)
+static __always_inline bool read_first(struct task_struct *task, __u8 *bytes, __u32 length)
 {
 	const struct pt_regs *regs = (const struct pt_regs *) bpf_task_pt_regs(task);
 
@@ -76,14 +82,14 @@ static __always_inline bool read_first(struct task_struct *task, __u8 *bytes)
 	if (!is_message && !is_vector && call != 0 && call != 1 && call != 44 && call != 45) { /* read, write, sendto, recvfrom */
 		return false;
 	}
-	return bpf_probe_read_user(bytes, FIRST_BYTES, (const void *) from) == 0;
+	return bpf_probe_read_user(bytes, length, (const void *) from) == 0;
 }
 
 static __always_inline enum slip_protocol protocol_of_call(struct task_struct *task, bool spoken)
 {
 	__u8 bytes[FIRST_BYTES] = {};
 
-	return read_first(task, bytes) ? protocol_of(bytes, spoken) : SLIP_PROTOCOL_UNKNOWN;
+	return read_first(task, bytes, FIRST_BYTES) ? protocol_of(bytes, spoken) : SLIP_PROTOCOL_UNKNOWN;
 }
 
 /* Whether what a worker has read from its client can be the begin of a request. Of FastCGI, whose workers read what is left of the last
@@ -97,7 +103,63 @@ static __always_inline bool call_may_begin_request(struct task_struct *task)
 {
 	__u8 bytes[FIRST_BYTES] = {};
 
-	return !read_first(task, bytes) || may_begin_request(bytes);
+	return !read_first(task, bytes, FIRST_BYTES) || may_begin_request(bytes);
+}
+
+static __always_inline bool is_in_name(__u8 byte)
+{
+	__u8 letter = byte | 0x20;
+	return (letter >= 'a' && letter <= 'z') || (byte >= '0' && byte <= '9') || byte == '_';
+}
+
+/* The name of the command that a client sends, in capitals, zeros behind it; nothing of what it is about. Whether the name ends within
+ * the first SLIP_FIRST_BYTES. */
+static __always_inline bool read_command(enum slip_protocol protocol, const __u8 *bytes, char *name)
+{
+	__u32 from = 0, lines = 0, length = 0, end = NAMED_BYTES;
+
+	switch (protocol) {
+		case SLIP_PROTOCOL_REDIS:
+			/* The number of words, and the length of the first. */
+			lines = 2;
+			from = bytes[0] == '*' ? 0 : NAMED_BYTES;
+			break;
+		case SLIP_PROTOCOL_MYSQL:
+			/* Behind the packet's head and the kind of command, of which two have SQL. */
+			from = bytes[3] == 0 && (bytes[4] == 3 || bytes[4] == 0x16) ? 5 : NAMED_BYTES;
+			break;
+		case SLIP_PROTOCOL_POSTGRESQL:
+			/* Behind the kind of message and its length; to prepare, behind a name that mostly is empty. */
+			from = bytes[0] == 'Q' ? 5 : bytes[0] == 'P' && !bytes[5] ? 6 : NAMED_BYTES;
+			break;
+		case SLIP_PROTOCOL_MEMCACHED:
+			from = bytes[0] == 0x80 ? NAMED_BYTES : 0;
+			break;
+		case SLIP_PROTOCOL_HTTP:
+			break;
+		default:
+			from = NAMED_BYTES;
+	}
+	for (__u32 at = 0; at < NAMED_BYTES; at++) {
+		__u8 byte = bytes[at];
+		if (at < from || end < NAMED_BYTES) {
+			continue;
+		}
+		if (lines) {
+			lines -= byte == '\n';
+		} else if (is_in_name(byte) && length < SLIP_COMMAND_BYTES) {
+			name[length & (SLIP_COMMAND_BYTES - 1)] = byte >= 'a' ? byte & ~0x20 : byte;
+			length++;
+		} else {
+			end = at;
+		}
+	}
+	for (__u32 at = 0; at < SLIP_COMMAND_BYTES; at++) {
+		if (at >= length) {
+			name[at] = 0;
+		}
+	}
+	return end < SLIP_FIRST_BYTES;
 }
 
 static __always_inline void note_protocol(__u32 endpoint, enum slip_protocol protocol)

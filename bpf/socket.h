@@ -11,6 +11,8 @@
 #define AF_INET 2
 #define AF_INET6 10
 #define SOCK_STREAM 1
+#define TCP_ESTABLISHED 1
+#define TCP_SYN_SENT 2
 #define TCP_LISTEN 10
 
 /* Ports on which targets listen. */
@@ -45,6 +47,8 @@ enum role { ROLE_UNKNOWN, ROLE_NONE, ROLE_INBOUND, ROLE_OUTBOUND };
 struct connection {
 	/* The first data that has come and was not read yet: since when. */
 	__u64 arrived_ns;
+	/* When a thread of a target began to connect, and when the other side had agreed: of TCP. */
+	__u64 connecting_ns, connected_ns;
 	__u8 role;
 	__u8 endpoint;
 	/* Something was sent. */
@@ -65,6 +69,8 @@ struct {
 struct arrival {
 	__u64 time_ns;
 	__u8 role, endpoint;
+	/* Of its exchange; SLIP_PLACE_NONE if it has none. */
+	__u32 place;
 };
 
 struct {

@@ -33,6 +33,10 @@ static struct slip_listed listed;
 static struct slip_budget_target target;
 static uint8_t yes = 1;
 static uint32_t endpoint_number, ended_threads;
+static struct exchange places[EXCHANGES];
+static struct slip_call_times calls;
+static struct slip_command_times command;
+static struct slip_command_key command_name;
 
 #define SERVER_PORT 8000
 
@@ -67,6 +71,16 @@ void *fake_lookup(const void *map, const void *key)
 	}
 	if (map == &takers) {
 		return &taken_ns;
+	}
+	if (map == &exchanges) {
+		return &places[*(const uint32_t *) key];
+	}
+	if (map == &call_times) {
+		return &calls;
+	}
+	if (map == &commands) {
+		command_name = *(const struct slip_command_key *) key;
+		return &command;
 	}
 	return map == &endpoints ? &endpoint_number : NULL;
 }
@@ -130,6 +144,9 @@ static void reset(void)
 	memset(&task, 0, sizeof task);
 	memset(&fake_regs, 0, sizeof fake_regs);
 	memset(counts, 0, sizeof counts);
+	memset(places, 0, sizeof places);
+	memset(&calls, 0, sizeof calls);
+	memset(&command, 0, sizeof command);
 	served_count = ended_threads = 0;
 	fake_time_ns = 1000;
 	inbound.__sk_common.skc_family = second_inbound.__sk_common.skc_family = outbound.__sk_common.skc_family = AF_INET;

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 
 use slip_model::{CpuTaker, Language, Recording, State};
 
+use crate::calls::CallTimes;
 use crate::requests::RequestTimes;
 use crate::servers::ServerTimes;
 use crate::workers::WorkerTimes;
@@ -25,6 +26,8 @@ pub struct BudgetTable {
     pub requests: RequestTimes,
     /// Of [`Line::Wait`](crate::Line::Wait): which servers.
     pub servers: ServerTimes,
+    /// What the calls to these servers were spent on, where that was seen.
+    pub calls: Vec<CallTimes>,
     /// Of [`Line::Wake`](crate::Line::Wake): who had the CPU meanwhile, the longest first.
     pub takers: Vec<CpuTaker>,
     /// Of [`Line::Wake`](crate::Line::Wake): for how long quotas held the workers' control groups back.
@@ -58,6 +61,7 @@ impl BudgetTable {
             workers: budget.workers.len() as u64,
             requests: RequestTimes::of(budget),
             servers: ServerTimes::of(budget, time.total_ns()),
+            calls: CallTimes::of(budget),
             time,
             takers,
             throttled_ns: budget.throttled_ns,

@@ -111,6 +111,130 @@ pub struct EndpointTime {
     pub wake_ns: u64,
 }
 
+/// Where a call to a server is, from the first byte of a question to the first of its answer that is read; and what comes before the
+/// first call on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[repr(u8)]
+pub enum CallPart {
+    /// Until the other side has agreed to the connection. Of no call.
+    Connect,
+    /// From then until something is sent. Of no call.
+    First,
+    /// From the first byte of a TLS handshake to the first that is sent behind it. Of no call.
+    Tls,
+    /// The worker writes: until all has been sent, or the server has it if that is earlier.
+    Write,
+    /// On its way to a server on this host, and the answer on its way back.
+    Flight,
+    /// Come to a server on this host, which has not read it yet.
+    Queue,
+    /// From there until that server sends.
+    Work,
+    /// On its way and at a server that is not on this host, or whose steps were not seen.
+    Remote,
+    /// The answer has come, and the worker is not woken yet.
+    Woken,
+    /// Ready to run, and without a CPU.
+    Running,
+    /// From there until it reads the answer.
+    Read,
+}
+
+impl CallPart {
+    /// All, by number.
+    pub const ALL: [Self; 11] = [
+        Self::Connect,
+        Self::First,
+        Self::Tls,
+        Self::Write,
+        Self::Flight,
+        Self::Queue,
+        Self::Work,
+        Self::Remote,
+        Self::Woken,
+        Self::Running,
+        Self::Read,
+    ];
+
+    /// Whether calls have it; the others come once for a connection.
+    pub fn is_of_calls(self) -> bool {
+        self >= Self::Write
+    }
+}
+
+/// How long something took, many times: counts by length, the sum exact. Bucket `n` is of 2^(8 + n/2) ns and more, with the half
+/// octaves at 1.5 times a power of two; the first has all that is shorter, the last all that is longer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lengths {
+    /// All together, nanoseconds.
+    pub ns: u64,
+    /// Those of length 0 are in none.
+    pub buckets: Vec<u64>,
+}
+
+impl Lengths {
+    /// How many are in buckets.
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().fold(0, |sum, count| sum.saturating_add(*count))
+    }
+
+    /// The length that a share of `of` are no longer than, to within half an octave: the middle of its bucket. 0 for those in no bucket.
+    pub fn quantile_ns(&self, share: f64, of: u64) -> u64 {
+        let rank = (share.clamp(0.0, 1.0) * of as f64).ceil() as u64;
+        let mut below = of.saturating_sub(self.count());
+        if rank <= below {
+            return 0;
+        }
+        for (bucket, count) in self.buckets.iter().enumerate() {
+            below = below.saturating_add(*count);
+            if rank <= below {
+                let octave = 1_u64 << (8 + bucket / 2).min(62);
+                return if bucket % 2 == 0 { octave + octave / 4 } else { octave + octave / 4 * 3 };
+            }
+        }
+        0
+    }
+
+    /// Adds those of another one.
+    pub fn add(&mut self, other: &Self) {
+        self.ns = self.ns.saturating_add(other.ns);
+        if self.buckets.len() < other.buckets.len() {
+            self.buckets.resize(other.buckets.len(), 0);
+        }
+        for (sum, count) in self.buckets.iter_mut().zip(&other.buckets) {
+            *sum = sum.saturating_add(*count);
+        }
+    }
+}
+
+/// What calls to an endpoint were spent on. Where they come fast some stand for all, chosen by chance, and each that took long for
+/// itself: sums are right on average. [`EndpointTime::calls`] counts all.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndpointCalls {
+    /// Index into [`Budget::endpoints`].
+    pub endpoint: u32,
+    /// For how many calls the ones that were looked at stand.
+    pub calls: u64,
+    /// By number of the [`CallPart`].
+    pub parts: Vec<Lengths>,
+}
+
+/// What calls with the same command were.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CommandTime {
+    /// Index into [`Budget::endpoints`].
+    pub endpoint: u32,
+    /// In capitals, as `GET` or `SELECT`; empty if it is not known.
+    pub name: String,
+    /// How many, as for [`EndpointCalls::calls`].
+    pub calls: u64,
+    /// All of them together.
+    pub ns: u64,
+    /// The longest one.
+    pub longest_ns: u64,
+}
+
 /// A thread that serves requests, and all of its time while it was watched.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Worker {
@@ -180,6 +304,12 @@ pub struct Budget {
     pub workers: Vec<Worker>,
     /// Servers that they called.
     pub endpoints: Vec<Endpoint>,
+    /// What the calls to each of them were spent on, if that was seen.
+    #[serde(default)]
+    pub calls: Vec<EndpointCalls>,
+    /// The commands of these calls.
+    #[serde(default)]
+    pub commands: Vec<CommandTime>,
     /// Requests that ended in the window, in the order of their end.
     pub requests: Vec<ServedRequest>,
     /// Requests that ended, but for which there was no room: they are in the workers' times and not above.
@@ -201,6 +331,26 @@ mod tests {
         for (number, part) in Part::ALL.iter().enumerate() {
             assert_eq!(*part as usize, number);
         }
+    }
+
+    #[test]
+    fn parts_of_calls_have_the_numbers_of_their_places() {
+        for (number, part) in CallPart::ALL.iter().enumerate() {
+            assert_eq!(*part as usize, number);
+        }
+        assert!(CallPart::Write.is_of_calls() && !CallPart::Tls.is_of_calls());
+    }
+
+    #[test]
+    fn quantiles_are_the_middles_of_their_buckets_and_0_where_there_is_none() {
+        let lengths = Lengths { ns: 9_000, buckets: vec![0, 2, 0, 0, 0, 1] };
+        let quantiles = [0.2, 0.5, 0.75, 0.99].map(|share| lengths.quantile_ns(share, 4));
+        assert_eq!(quantiles, [0, 448, 448, 1_792]);
+        assert_eq!(Lengths::default().quantile_ns(0.5, 0), 0);
+        let mut sum = Lengths::default();
+        sum.add(&lengths);
+        sum.add(&Lengths { ns: u64::MAX, buckets: vec![u64::MAX, 1] });
+        assert_eq!((sum.ns, sum.buckets), (u64::MAX, vec![u64::MAX, 3, 0, 0, 0, 1]));
     }
 
     #[test]

@@ -25,7 +25,10 @@ mod intern;
 mod reading;
 mod recording;
 
-pub use budget::{Budget, CpuTaker, Endpoint, EndpointTime, Part, PartTimes, ServedRequest, Worker};
+pub use budget::{
+    Budget, CallPart, CommandTime, CpuTaker, Endpoint, EndpointCalls, EndpointTime, Lengths, Part, PartTimes,
+    ServedRequest, Worker,
+};
 pub use intern::{Frame, FrameId, FrameKind, Interner, InternerDelta, StackId, StackNode, StringId};
 pub use reading::{Gil, Outcome, RequestFacts, StackReading};
 pub use recording::{

@@ -5,7 +5,8 @@ mod tracefs;
 mod wire;
 
 use std::cell::RefCell;
-use std::collections::HashSet;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::io::Read as _;
 use std::os::fd::{AsRawFd as _, IntoRawFd as _};
@@ -16,7 +17,7 @@ use libbpf_rs::btf::{Btf, BtfType};
 use libbpf_rs::{
     Iter, Link, MapCore as _, MapFlags, Object, ObjectBuilder, RingBuffer, RingBufferBuilder, UprobeOpts,
 };
-use slip_model::{CpuTaker, Endpoint};
+use slip_model::{CommandTime, CpuTaker, Endpoint, EndpointCalls};
 use slip_remote::{PerfEvent, PerfScope, open_perf_event};
 
 use self::listening::Listening;
@@ -37,7 +38,8 @@ const FAULTS: [u64; 2] = [5, 6];
 const SENDING: &str = "account_sending";
 
 /// Programs at what the kernel traces by itself. What ends something comes before what begins it.
-const TRACED: [&str; 9] = [
+const TRACED: [&str; 10] = [
+    "account_state",
     "account_exit",
     "account_fork",
     "account_waking",
@@ -324,6 +326,50 @@ impl BudgetProbe {
         if let Some(others) = found.last_mut().filter(|others| !others.address.is_empty()) {
             others.address = "others".to_owned();
         }
+        Ok(found)
+    }
+
+    /// What the calls to each server were spent on.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError::Other`] if the kernel refuses.
+    pub fn calls(&self) -> Result<Vec<EndpointCalls>, ProbeError> {
+        let times = find_map(&self.object, "call_times")?;
+        let of_endpoint = |endpoint: u32| {
+            let cpus = times.lookup_percpu(&endpoint.to_le_bytes(), MapFlags::ANY).ok().flatten()?;
+            let mut calls = EndpointCalls { endpoint, ..EndpointCalls::default() };
+            for cpu in &cpus {
+                wire::add_calls(&mut calls, cpu)?;
+            }
+            calls.parts.iter().any(|part| part.ns > 0).then_some(calls)
+        };
+        Ok((0..wire::ENDPOINTS as u32).filter_map(of_endpoint).collect())
+    }
+
+    /// The commands of these calls, those of which there are most first. `endpoints` are as [`BudgetProbe::endpoints`] has them.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError::Other`] if the kernel refuses.
+    pub fn commands(&self, endpoints: &[Endpoint]) -> Result<Vec<CommandTime>, ProbeError> {
+        let commands = find_map(&self.object, "commands")?;
+        let protocol = |endpoint: u32| endpoints.get(endpoint as usize).map_or("", |found| &*found.protocol);
+        // Words that may be no command are one.
+        let mut found: BTreeMap<(u32, String), CommandTime> = BTreeMap::new();
+        for key in commands.keys() {
+            let Some(times) = commands.lookup(&key, MapFlags::ANY).ok().flatten() else { continue };
+            let Some(command) = wire::command_time(&key, &times, protocol) else { continue };
+            let sum = found.entry((command.endpoint, command.name.clone())).or_default();
+            *sum = CommandTime {
+                calls: sum.calls.saturating_add(command.calls),
+                ns: sum.ns.saturating_add(command.ns),
+                longest_ns: sum.longest_ns.max(command.longest_ns),
+                ..command
+            };
+        }
+        let mut found: Vec<CommandTime> = found.into_values().collect();
+        found.sort_by_key(|command| Reverse(command.calls));
         Ok(found)
     }
 

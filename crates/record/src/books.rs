@@ -86,12 +86,15 @@ impl Books {
         for times in self.probe.threads()? {
             self.note(&times);
         }
+        let endpoints = self.probe.endpoints()?;
         let budget = Budget {
             rung: "tracepoints".to_owned(),
             cannot_see: self.cannot_see(),
             window_ns: now_ns,
             workers: self.workers.clone(),
-            endpoints: self.probe.endpoints()?,
+            calls: self.probe.calls()?,
+            commands: self.probe.commands(&endpoints)?,
+            endpoints,
             requests: Vec::new(),
             lost_requests: self.probe.lost(),
             takers: self.probe.takers()?,

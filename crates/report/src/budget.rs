@@ -5,7 +5,9 @@ mod json;
 
 use std::fmt::Write as _;
 
-use slip_doctor::{BudgetDiff, BudgetTable, Line, ServerTime, Spread, tenths};
+use slip_doctor::{
+    BudgetDiff, BudgetTable, CallTimes, Line, ServerTime, Spread, call_part_meaning, call_part_name, tenths,
+};
 use slip_model::{CpuTaker, Endpoint};
 
 use crate::ReportError;
@@ -16,6 +18,8 @@ use crate::text::{clean, code, count, duration, percent, shorten};
 /// Most servers, and most programs that had the CPU, that are shown.
 const MAX_SERVERS: usize = 10;
 const MAX_TAKERS: usize = 5;
+/// Most commands of a server that are shown.
+const MAX_COMMANDS: usize = 5;
 /// Most characters of a name.
 const NAME: usize = 48;
 
@@ -47,6 +51,10 @@ pub fn render_budget(table: &BudgetTable, format: BudgetFormat) -> Result<Vec<u8
     text.push('\n');
     request_times(&mut text, table, style);
     text.push('\n');
+    for times in table.calls.iter().take(MAX_SERVERS) {
+        call_times(&mut text, times, style);
+        text.push('\n');
+    }
     how(&mut text, table, style);
     Ok(text.into_bytes())
 }
@@ -299,6 +307,37 @@ fn request_times(text: &mut String, table: &BudgetTable, style: Style) {
     style.notes(text, &notes);
 }
 
+fn call_times(text: &mut String, times: &CallTimes, style: Style) {
+    let name = style.name(&called(&times.endpoint));
+    let plural = if times.calls == 1 { "" } else { "s" };
+    style.heading(
+        text,
+        &format!(
+            "A call to {name} ({} call{plural}, {} each on average; microseconds)",
+            count(times.calls),
+            duration(times.mean_ns)
+        ),
+    );
+    let mut rows = Table::new(&["part", ">share", ">mean", ">p50", ">p95", ">p99", "what"]);
+    for row in &times.parts {
+        let Spread { mean_ns, p50_ns, p95_ns, p99_ns } = row.spread;
+        let head = [call_part_name(row.part).to_owned(), row.tenths.map(percent).unwrap_or_default()];
+        let spread = [mean_ns, p50_ns, p95_ns, p99_ns].map(micros);
+        let what = match row.tenths {
+            Some(_) => call_part_meaning(row.part).to_owned(),
+            None => format!("{}: {}", call_part_meaning(row.part), count(row.count)),
+        };
+        rows.row(head.into_iter().chain(spread).chain([what]));
+    }
+    style.table(text, &rows);
+    let commands = times.commands.iter().take(MAX_COMMANDS).map(|command| {
+        let name = if command.name.is_empty() { "not read".into() } else { style.name(&command.name) };
+        let each = duration(command.mean_ns);
+        format!("{name}: {}, {each} each, at most {}", count(command.calls), duration(command.longest_ns))
+    });
+    style.notes(text, &commands.collect::<Vec<_>>());
+}
+
 fn how(text: &mut String, table: &BudgetTable, style: Style) {
     let blind: Vec<_> = table.cannot_see.iter().map(|what| style.sentence(what)).collect();
     let blind = if blind.is_empty() { String::new() } else { format!("; cannot see: {}", blind.join("; ")) };
@@ -340,6 +379,12 @@ fn cut(ns: u128) -> u64 {
 fn millis(ns: u64) -> String {
     let us = ns / 1_000 + u64::from(ns % 1_000 >= 500);
     format!("{}.{:03}", us / 1_000, us % 1_000)
+}
+
+/// Microseconds with a tenth.
+fn micros(ns: u64) -> String {
+    let tenths = ns / 100 + u64::from(ns % 100 >= 50);
+    format!("{}.{}", tenths / 10, tenths % 10)
 }
 
 #[cfg(test)]

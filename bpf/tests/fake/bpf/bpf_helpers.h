@@ -53,6 +53,7 @@ long fake_print(const void *values, uint32_t bytes);
 #define bpf_probe_read_kernel(to, bytes, from) (memcpy(to, from, bytes), 0)
 #define bpf_get_current_task_btf() fake_task
 #define bpf_sk_storage_get(map, socket, value, flags) fake_socket_storage(socket, (flags) & BPF_SK_STORAGE_GET_F_CREATE)
+#define bpf_get_socket_cookie(socket) ((uint64_t) (socket)->__sk_common.skc_cookie.counter)
 #define bpf_ringbuf_reserve(ring, bytes, flags) fake_reserve(bytes)
 #define bpf_ringbuf_submit(event, flags) ((void) (event))
 #define bpf_seq_write(file, data, bytes) fake_write(data, bytes)

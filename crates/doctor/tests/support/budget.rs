@@ -1,6 +1,9 @@
 //! A small budget that has everything, and whose sums can be done in the head.
 
-use slip_model::{Budget, CpuTaker, Endpoint, EndpointTime, Part, PartTimes, ServedRequest, Worker};
+use slip_model::{
+    Budget, CallPart, CommandTime, CpuTaker, Endpoint, EndpointCalls, EndpointTime, Lengths, Part, PartTimes,
+    ServedRequest, Worker,
+};
 
 /// These parts and no others.
 pub(crate) fn times(parts: &[(Part, u64)]) -> PartTimes {
@@ -9,6 +12,16 @@ pub(crate) fn times(parts: &[(Part, u64)]) -> PartTimes {
         times.0[*part as usize] += ns;
     }
     times
+}
+
+/// Twelve calls of 2.5 us each on average, two of them long at the server, and two connections.
+fn redis_calls() -> EndpointCalls {
+    let mut parts = vec![Lengths::default(); CallPart::ALL.len()];
+    parts[CallPart::Connect as usize] =
+        Lengths { ns: 20_000, buckets: vec![0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2] };
+    parts[CallPart::Write as usize] = Lengths { ns: 6_000, buckets: vec![0, 12] };
+    parts[CallPart::Work as usize] = Lengths { ns: 24_000, buckets: vec![0, 0, 0, 10, 0, 0, 0, 0, 2] };
+    EndpointCalls { endpoint: 0, calls: 12, parts }
 }
 
 /// Two workers, watched for a millisecond each, two servers, and seven requests: four that had their worker for themselves, one
@@ -132,6 +145,11 @@ pub(crate) fn budget() -> Budget {
         window_ns: 1_000_000,
         workers,
         endpoints: vec![endpoint("127.0.0.1:6379", "redis"), endpoint("/run/mysqld/mysqld.sock", "mysql")],
+        calls: vec![redis_calls()],
+        commands: vec![
+            CommandTime { endpoint: 0, name: String::new(), calls: 2, ns: 10_000, longest_ns: 9_000 },
+            CommandTime { endpoint: 0, name: "GET".into(), calls: 10, ns: 20_000, longest_ns: 3_000 },
+        ],
         requests: vec![first, second, third, fourth, shared],
         lost_requests: 2,
         takers: vec![

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use slip_model::{EndpointTime, Part, PartTimes};
+use slip_model::{CallPart, CommandTime, EndpointCalls, EndpointTime, Lengths, Part, PartTimes};
 
 pub(super) const PARTS: usize = Part::ALL.len();
 pub(super) const ENDPOINTS: usize = 16;
@@ -10,7 +10,7 @@ const OPEN: usize = 32;
 const PATH_BYTES: usize = 108;
 
 /// `struct slip_thread`
-const THREAD_BYTES: usize = 80 + 5 * 8 * PARTS + ENDPOINTS * 48 + 40 + 16 + OPEN * 32 + 8;
+const THREAD_BYTES: usize = 120 + 5 * 8 * PARTS + ENDPOINTS * 48 + 40 + 16 + OPEN * 32 + 8;
 
 /// `struct slip_listed`
 pub(super) const LISTED_BYTES: usize = 8 + THREAD_BYTES;
@@ -132,8 +132,8 @@ impl ThreadTimes {
         let (part, flags) = (words.u32()?, words.u32()?);
         words.u64()?;
         let (endpoint, opened, responded) = (words.u32()?, words.u32()?, words.u32()?);
-        // last_endpoint, last_socket, last_file, asked, connecting_file, connecting_ns
-        words.0 = words.0.get(36..)?;
+        // From last_endpoint to random.
+        words.0 = words.0.get(76..)?;
         let (mut current, mut tail) = (words.parts()?, words.parts()?);
         let mut endpoints = [EndpointTime::default(); ENDPOINTS];
         for (number, time) in (0..).zip(&mut endpoints) {
@@ -268,6 +268,74 @@ pub(super) fn address(key: &[u8]) -> Option<String> {
     }
 }
 
+/// `SLIP_BUCKETS`
+const BUCKETS: usize = 64;
+
+/// `struct slip_call_times`
+pub(super) const CALL_TIMES_BYTES: usize = 8 + CallPart::ALL.len() * (8 + 4 * BUCKETS);
+
+/// What one CPU has noted of the calls to an endpoint, a `struct slip_call_times`, is added; `None` if it is too short.
+pub(super) fn add_calls(calls: &mut EndpointCalls, bytes: &[u8]) -> Option<()> {
+    let mut words = Words(bytes.get(..CALL_TIMES_BYTES)?);
+    calls.calls = calls.calls.saturating_add(words.u64()?);
+    calls.parts.resize(CallPart::ALL.len(), Lengths::default());
+    for part in &mut calls.parts {
+        let ns = words.u64()?;
+        let mut buckets = Vec::with_capacity(BUCKETS);
+        for _ in 0..BUCKETS {
+            buckets.push(words.u32()?.into());
+        }
+        while buckets.last() == Some(&0) {
+            buckets.pop();
+        }
+        part.add(&Lengths { ns, buckets });
+    }
+    Some(())
+}
+
+/// Of these protocols the first word that was sent is shown if it is one of their commands: it could be anything else where a call
+/// begins in the middle of what is being said. What Redis is sent has a form that tells.
+const WORDS: [(&str, &str); 4] = [
+    ("http", "GET HEAD POST PUT DELETE PATCH OPTIONS TRACE CONNECT PRI"),
+    (
+        "memcached",
+        "GET GETS GAT GATS SET ADD REPLACE APPEND PREPEND CAS DELETE INCR DECR TOUCH STATS VERSION FLUSH_ALL QUIT MG MS MD MA MN ME",
+    ),
+    ("mysql", SQL),
+    ("postgresql", SQL),
+];
+
+const SQL: &str = "SELECT INSERT UPDATE DELETE REPLACE MERGE WITH VALUES TABLE CALL DO EXECUTE PREPARE DEALLOCATE DECLARE FETCH CLOSE \
+BEGIN START COMMIT ROLLBACK SAVEPOINT RELEASE END ABORT LOCK UNLOCK SET RESET SHOW USE DESCRIBE DESC EXPLAIN ANALYZE CREATE ALTER DROP \
+TRUNCATE RENAME GRANT REVOKE LOAD COPY VACUUM DISCARD LISTEN NOTIFY UNLISTEN HANDLER OPTIMIZE CHECK REPAIR FLUSH KILL";
+
+/// The name of a command; empty if it is not known, or may be something else.
+pub(super) fn command(protocol: &str, name: &[u8]) -> String {
+    let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
+    let name = &name[..end];
+    let is_name = name.iter().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || *byte == b'_');
+    let name = if is_name { String::from_utf8_lossy(name).into_owned() } else { String::new() };
+    let words = WORDS.iter().find(|(of, _)| *of == protocol).map(|(_, words)| words);
+    match words {
+        Some(words) if !words.split(' ').any(|word| word == name) => String::new(),
+        None if protocol != "redis" => String::new(),
+        _ => name,
+    }
+}
+
+/// From a `struct slip_command_key` and a `struct slip_command_times`; `None` if they are too short. `protocol` tells what is spoken
+/// at an endpoint.
+pub(super) fn command_time<'a>(
+    key: &[u8],
+    times: &[u8],
+    protocol: impl Fn(u32) -> &'a str,
+) -> Option<CommandTime> {
+    let endpoint = u32::from_le_bytes(*key.first_chunk()?);
+    let name = command(protocol(endpoint), key.get(4..)?);
+    let mut words = Words(times);
+    Some(CommandTime { endpoint, name, calls: words.u64()?, ns: words.u64()?, longest_ns: words.u64()? })
+}
+
 /// `enum slip_protocol`
 pub(super) fn protocol(number: u32) -> &'static str {
     match number {
@@ -303,6 +371,34 @@ mod tests {
         assert_eq!(address_of(&path_key(b"/run/mysql.sock").unwrap()), "/run/mysql.sock");
         assert_eq!(address_of(&path_key(b"@abstract").unwrap()), "@abstract");
         assert_eq!((path_key(&[b'x'; 109]), address(&[])), (None, None));
+    }
+
+    #[test]
+    fn calls_of_all_cpus_are_added() {
+        let mut bytes = vec![0; CALL_TIMES_BYTES];
+        bytes[..8].copy_from_slice(&3_u64.to_le_bytes());
+        let write = 8 + CallPart::Write as usize * (8 + 4 * BUCKETS);
+        bytes[write..write + 8].copy_from_slice(&900_u64.to_le_bytes());
+        bytes[write + 12..write + 16].copy_from_slice(&3_u32.to_le_bytes());
+        let mut calls = EndpointCalls::default();
+        assert_eq!((add_calls(&mut calls, &bytes), add_calls(&mut calls, &bytes)), (Some(()), Some(())));
+        let part = &calls.parts[CallPart::Write as usize];
+        assert_eq!((calls.calls, part.ns, &*part.buckets), (6, 1_800, &[0, 6][..]));
+        assert_eq!(add_calls(&mut calls, &bytes[1..]), None);
+    }
+
+    #[test]
+    fn a_word_that_may_be_no_command_is_not_told() {
+        let command = |protocol, name: &str| command(protocol, name.as_bytes());
+        assert_eq!(
+            (command("redis", "HGETALL\0\0"), command("redis", "a key")),
+            ("HGETALL".into(), String::new())
+        );
+        assert_eq!(
+            (command("mysql", "SELECT"), command("mysql", "HUNTER2")),
+            ("SELECT".into(), String::new())
+        );
+        assert_eq!((command("http", "GET"), command("tls", "GET")), ("GET".into(), String::new()));
     }
 
     #[test]

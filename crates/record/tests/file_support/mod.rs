@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use slip_model::{
-    Batch, Budget, CpuTaker, Endpoint, EndpointTime, Frame, FrameKind, Interner, PartTimes, Process,
-    ProcessId, Recording, RecordingInfo, Request, RequestId, Sample, ServedRequest, StackId, State, Thread,
-    ThreadId, Totals, Wait, WaitReason, Worker,
+    Batch, Budget, CommandTime, CpuTaker, Endpoint, EndpointCalls, EndpointTime, Frame, FrameKind, Interner,
+    Lengths, PartTimes, Process, ProcessId, Recording, RecordingInfo, Request, RequestId, Sample,
+    ServedRequest, StackId, State, Thread, ThreadId, Totals, Wait, WaitReason, Worker,
 };
 
 /// Time between two samples of a thread.
@@ -84,6 +84,18 @@ pub(crate) fn budget(requests: u64) -> Budget {
         window_ns: requests * INTERVAL_NS,
         workers: workers.collect(),
         endpoints: vec![Endpoint { address: "/run/größe\n.sock".into(), protocol: "mysql".into() }],
+        calls: vec![EndpointCalls {
+            endpoint: 0,
+            calls: requests,
+            parts: vec![Lengths { ns: requests, buckets: vec![0, requests] }],
+        }],
+        commands: vec![CommandTime {
+            endpoint: 0,
+            name: "SELECT".into(),
+            calls: requests,
+            ns: 5,
+            longest_ns: 6,
+        }],
         requests: Vec::new(),
         lost_requests: 1,
         takers: vec![CpuTaker { name: String::new(), is_worker: false, ns: requests }],

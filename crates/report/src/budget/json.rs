@@ -1,8 +1,8 @@
 //! JSON, schemas `slip.budget/1` and `slip.diff/1`: `docs/formats.md` describes them.
 
 use serde::Serialize;
-use slip_doctor::{BudgetDiff, BudgetTable, DiffKey, Line, Spread};
-use slip_model::{CpuTaker, Endpoint};
+use slip_doctor::{BudgetDiff, BudgetTable, CallPartTime, CallTimes, DiffKey, Line, Spread};
+use slip_model::{CallPart, CpuTaker, Endpoint};
 
 use crate::ReportError;
 use crate::text::clean_json;
@@ -16,6 +16,7 @@ struct Budget<'a> {
     workers: Workers,
     requests: Requests,
     servers: Servers<'a>,
+    calls: Vec<Calls<'a>>,
     cpu: Cpu<'a>,
     engine: Option<Engine>,
 }
@@ -80,6 +81,34 @@ struct Server<'a> {
     connect_ns: u128,
     wake_ns: u128,
     call_mean_ns: Option<u64>,
+}
+
+/// The parts of calls are `calls` times `mean_ns` together; `connect`, `first` and `tls` are beside them.
+#[derive(Serialize)]
+struct Calls<'a> {
+    address: &'a str,
+    protocol: &'a str,
+    calls: u64,
+    mean_ns: u64,
+    parts: Vec<CallPartRow>,
+    commands: Vec<CommandRow<'a>>,
+}
+
+#[derive(Serialize)]
+struct CallPartRow {
+    part: CallPart,
+    ns: u64,
+    count: u64,
+    #[serde(flatten)]
+    times: Times,
+}
+
+#[derive(Serialize)]
+struct CommandRow<'a> {
+    name: &'a str,
+    calls: u64,
+    mean_ns: u64,
+    longest_ns: u64,
 }
 
 #[derive(Serialize)]
@@ -175,12 +204,39 @@ pub(super) fn budget(table: &BudgetTable) -> Result<Vec<u8>, ReportError> {
             unnamed_ns: servers.unnamed_ns,
             outside_requests_ns: servers.outside_ns,
         },
+        calls: table.calls.iter().map(calls).collect(),
         cpu: Cpu { takers: &table.takers, throttled_ns: table.throttled_ns, steal_ns: table.steal_ns },
         engine: table
             .engine
             .map(|samples| Engine { engine_samples: samples.engine, on_cpu_samples: samples.on_cpu }),
     };
     bytes(&budget)
+}
+
+fn calls(of_server: &CallTimes) -> Calls<'_> {
+    let part = |row: &CallPartTime| CallPartRow {
+        part: row.part,
+        ns: row.ns,
+        count: row.count,
+        times: times(row.spread),
+    };
+    Calls {
+        address: &of_server.endpoint.address,
+        protocol: &of_server.endpoint.protocol,
+        calls: of_server.calls,
+        mean_ns: of_server.mean_ns,
+        parts: of_server.parts.iter().map(part).collect(),
+        commands: of_server
+            .commands
+            .iter()
+            .map(|row| CommandRow {
+                name: &row.name,
+                calls: row.calls,
+                mean_ns: row.mean_ns,
+                longest_ns: row.longest_ns,
+            })
+            .collect(),
+    }
 }
 
 pub(super) fn diff(diff: &BudgetDiff, names: [&str; 2]) -> Result<Vec<u8>, ReportError> {

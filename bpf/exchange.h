@@ -1,0 +1,374 @@
+#ifndef SLIP_EXCHANGE_H
+#define SLIP_EXCHANGE_H
+
+/* Calls to servers: from the first byte of a question to the first of its answer that is read, and where it was meanwhile. What both
+ * sides do is noted at one place that each finds by what it knows of the connection, without a helper. */
+
+#include "kernel.h"
+#include "account.h"
+#include "budget.h"
+#include "protocol.h"
+#include "socket.h"
+
+/* A power of two. Of two connections that fall on the same place, the calls of one are counted but not split. */
+#define EXCHANGES 8192
+
+/* Where calls come faster than one in so long, one of 2^CHOSEN_BITS is looked at for all of them, chosen by chance, and each that takes
+ * long for itself. So sums and quantiles are right on average, and the fastest clients pay least. */
+#define UNHURRIED_NS 1000000
+#define CHOSEN_BITS 3
+#define LONG_NS 200000
+
+/* One that was not used for so long leaves its place to another. */
+#define UNUSED_NS 1000000000
+
+/* A connection that a thread of a target has to a server, and the moments of its last call. */
+struct exchange {
+	/* The client's socket. Of a UNIX socket also its cookie, as it has no ports. */
+	__u64 socket, cookie;
+	/* The client's port above, the server's below; of the server's address the last 32 bits. */
+	__u32 ports, server;
+	__u32 endpoint;
+	/* SLIP_PROTOCOL_*. */
+	__u32 protocol;
+	/* By the client: a call is open from its begin until an answer ends it. */
+	__u64 begin_ns, sent_ns, ended_ns;
+	/* Since when TLS is being agreed on; 0 if it is not. */
+	__u64 handshake_ns;
+	/* By the server, if it is on this host. */
+	__u64 delivered_ns, taken_ns, answered_ns;
+	/* By whoever brings the answer, wakes the client, and by the client. */
+	__u64 arrived_ns, woken_ns, running_ns;
+	/* What was sent first, and the command's name in it, which ends there. */
+	__u32 is_whole;
+	/* For how many calls the present one stands; 0 if it was not chosen. */
+	__u32 weight;
+	__u64 first[SLIP_FIRST_BYTES / 8];
+	char command[SLIP_COMMAND_BYTES];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, EXCHANGES);
+	__type(key, __u32);
+	__type(value, struct exchange);
+} exchanges SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, SLIP_ENDPOINTS);
+	__type(key, __u32);
+	__type(value, struct slip_call_times);
+} call_times SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, struct slip_command_key);
+	__type(value, struct slip_command_times);
+} commands SEC(".maps");
+
+/* A call that takes longer is told of. Set by the loader. */
+volatile __u64 slow_call_ns = ~0ULL;
+
+static __always_inline __u64 earlier(__u64 one, __u64 other)
+{
+	return one < other ? one : other;
+}
+
+static __always_inline __u64 later(__u64 one, __u64 other)
+{
+	return one > other ? one : other;
+}
+
+static __always_inline struct exchange *exchange_at(__u32 place)
+{
+	__u32 at = place & (EXCHANGES - 1);
+	return place == SLIP_PLACE_NONE ? NULL : bpf_map_lookup_elem(&exchanges, &at);
+}
+
+static __always_inline __u16 swap16(__u16 value)
+{
+	return (__u16) (value << 8 | value >> 8);
+}
+
+
+static __always_inline __u64 cookie_of(const struct sock *socket)
+{
+	return socket->__sk_common.skc_cookie.counter;
+}
+
+static __always_inline __u32 place_of(const struct sock *socket)
+{
+	return socket->__sk_common.skc_family == AF_UNIX ? (__u32) cookie_of(socket) & (EXCHANGES - 1) : socket->__sk_common.skc_num;
+}
+
+static __always_inline const struct sock *unix_peer(const struct sock *socket)
+{
+	return loads_as_told() ? AS_TOLD(struct unix_sock, socket)->peer : NULL;
+}
+
+/* Whether this is the client's side of an exchange. */
+static __always_inline struct exchange *exchange_of_client(const struct sock *socket)
+{
+	struct exchange *exchange = exchange_at(place_of(socket));
+
+	if (!exchange || exchange->socket != (__u64) socket) {
+		return NULL;
+	}
+	if (socket->__sk_common.skc_family == AF_UNIX) {
+		return exchange->cookie == cookie_of(socket) ? exchange : NULL;
+	}
+	return exchange->ports == ((__u32) socket->__sk_common.skc_num << 16 | swap16(socket->__sk_common.skc_dport)) ? exchange : NULL;
+}
+
+/* Whether this is the server's side of one. */
+static __always_inline struct exchange *exchange_of_server(const struct sock *socket)
+{
+	__u16 family = socket->__sk_common.skc_family;
+
+	if (family == AF_UNIX) {
+		const struct sock *peer = unix_peer(socket);
+		__u64 cookie = peer ? cookie_of(AS_TOLD(struct sock, peer)) : 0;
+		struct exchange *exchange = cookie ? exchange_at(cookie & (EXCHANGES - 1)) : NULL;
+		return exchange && exchange->cookie == cookie ? exchange : NULL;
+	}
+	if (!is_inet(family)) {
+		return NULL;
+	}
+	__u16 client = swap16(socket->__sk_common.skc_dport);
+	struct exchange *exchange = exchange_at(client);
+	if (!exchange || exchange->ports != ((__u32) client << 16 | socket->__sk_common.skc_num) || exchange->socket == (__u64) socket) {
+		return NULL;
+	}
+	/* A server of IPv6 takes clients of IPv4, too: then the address is in both places. */
+	return exchange->server == socket->__sk_common.skc_rcv_saddr
+			|| exchange->server == socket->__sk_common.skc_v6_rcv_saddr.in6_u.u6_addr32[3] ? exchange : NULL;
+}
+
+/* The data of a call has come to the server: the last of it, before it is taken. */
+static __always_inline void note_delivered(struct exchange *exchange, __u64 now)
+{
+	if (exchange->taken_ns >= exchange->delivered_ns) {
+		exchange->delivered_ns = now;
+	}
+}
+
+/* The server has read. */
+static __always_inline void note_taken(struct exchange *exchange, __u64 now)
+{
+	if (exchange->taken_ns < exchange->delivered_ns) {
+		exchange->taken_ns = now;
+	}
+}
+
+/* The server begins to answer, or has, where nobody tells when it begins. */
+static __always_inline void note_answered(struct exchange *exchange, __u64 now)
+{
+	if (exchange->answered_ns < exchange->taken_ns) {
+		exchange->answered_ns = now;
+	}
+}
+
+/* A target's thread uses this connection for the first time, or after its place was lost. NULL if there is none. */
+static __always_inline struct exchange *new_exchange(struct sock *socket, __u32 endpoint, __u64 now)
+{
+	__u64 cookie = socket->__sk_common.skc_family == AF_UNIX ? bpf_get_socket_cookie(socket) : 0;
+	struct exchange *exchange = exchange_at(cookie ? cookie & (EXCHANGES - 1) : socket->__sk_common.skc_num);
+
+	if (!exchange) {
+		return NULL;
+	}
+	if (exchange->socket && exchange->socket != (__u64) socket && later(exchange->begin_ns, exchange->ended_ns) + UNUSED_NS > now) {
+		return NULL;
+	}
+	__builtin_memset(exchange, 0, sizeof *exchange);
+	exchange->cookie = cookie;
+	if (!cookie) {
+		exchange->ports = (__u32) socket->__sk_common.skc_num << 16 | swap16(socket->__sk_common.skc_dport);
+		exchange->server = socket->__sk_common.skc_family == AF_INET ? socket->__sk_common.skc_daddr
+				: socket->__sk_common.skc_v6_daddr.in6_u.u6_addr32[3];
+	}
+	exchange->endpoint = endpoint;
+	exchange->socket = (__u64) socket;
+	return exchange;
+}
+
+static __always_inline bool is_asked(const struct exchange *exchange)
+{
+	return exchange->begin_ns > exchange->ended_ns;
+}
+
+/* The answer begins to come: of what was asked last, not more of what was asked before. */
+static __always_inline void note_answer(struct exchange *exchange, __u64 now)
+{
+	if (exchange->arrived_ns < exchange->begin_ns || exchange->arrived_ns < exchange->delivered_ns) {
+		exchange->arrived_ns = now;
+	}
+}
+
+/* Half an octave wide each, from 256 ns on. Not static: then the verifier looks at it once, and not for each part again. */
+__noinline __u32 bucket_of(__u64 ns)
+{
+	__u32 bits = 0;
+	__u64 rest = ns;
+
+	for (__u32 shift = 32; shift; shift >>= 1) {
+		if (rest >> shift) {
+			rest >>= shift;
+			bits += shift;
+		}
+	}
+	if (bits < 8) {
+		return 0;
+	}
+	__u32 bucket = 2 * (bits - 8) + (ns >> (bits - 1) & 1);
+	return bucket < SLIP_BUCKETS ? bucket : SLIP_BUCKETS - 1;
+}
+
+/* Of so many calls, or beside calls. */
+static __always_inline void add_part(struct slip_call_times *times, enum slip_call_part part, __u64 ns, __u32 weight)
+{
+	if (ns) {
+		times->parts[part].ns += ns * weight;
+		times->parts[part].buckets[bucket_of(ns) & (SLIP_BUCKETS - 1)] += weight;
+	}
+}
+
+/* Cuts the call that ends `now` into parts, which add up to it. */
+static __always_inline void split(const struct exchange *exchange, __u64 now, __u64 *parts)
+{
+	__u64 begin = exchange->begin_ns, sent = later(exchange->sent_ns, begin), arrived = exchange->arrived_ns;
+	__u64 delivered = exchange->delivered_ns, taken = exchange->taken_ns, answered = exchange->answered_ns;
+
+	/* Its last answer was read in pieces, or one before it came late. */
+	if (arrived < begin || arrived > now) {
+		arrived = now;
+	}
+	/* It may come, from another CPU, before we were told that all had been sent. */
+	sent = earlier(sent, arrived);
+	if (delivered >= begin && taken >= delivered && answered >= taken && arrived >= answered) {
+		sent = earlier(sent, delivered);
+		parts[SLIP_CALL_FLIGHT] = delivered - sent + (arrived - answered);
+		parts[SLIP_CALL_QUEUE] = taken - delivered;
+		parts[SLIP_CALL_WORK] = answered - taken;
+	} else {
+		parts[SLIP_CALL_REMOTE] = arrived - sent;
+	}
+	parts[SLIP_CALL_WRITE] = sent - begin;
+	/* One that was not waiting for it, or did not sleep, is late by itself. */
+	__u64 woken = exchange->woken_ns >= arrived ? earlier(exchange->woken_ns, now) : arrived;
+	__u64 running = exchange->running_ns >= woken ? earlier(exchange->running_ns, now) : woken;
+	parts[SLIP_CALL_WOKEN] = woken - arrived;
+	parts[SLIP_CALL_RUNNING] = running - woken;
+	parts[SLIP_CALL_READ] = now - running;
+}
+
+/* Whether the call that begins is looked at, and for how many others as well. */
+static __always_inline __u32 choose(struct slip_thread *thread, __u64 now)
+{
+	if (now - thread->chosen_ns < UNHURRIED_NS) {
+		/* A linear congruential generator, whose higher bits are the better ones (Knuth, MMIX). */
+		thread->random = thread->random * 6364136223846793005ULL + 1442695040888963407ULL;
+		return thread->random >> (64 - CHOSEN_BITS) ? 0 : 1 << CHOSEN_BITS;
+	}
+	thread->chosen_ns = now;
+	return 1;
+}
+
+/* What the running thread has sent is the begin of a call, or more of it. */
+static __always_inline void note_question(struct task_struct *task, struct slip_thread *thread, struct exchange *exchange, __u64 now)
+{
+	union {
+		__u8 bytes[NAMED_BYTES];
+		__u64 words[NAMED_BYTES / 8];
+	} sent;
+
+	if (exchange->handshake_ns) {
+		if (!read_first(task, sent.bytes, FIRST_BYTES) || sent.bytes[0] != TLS_DATA) {
+			return;
+		}
+		__u32 endpoint = exchange->endpoint;
+		struct slip_call_times *times = bpf_map_lookup_elem(&call_times, &endpoint);
+		if (times) {
+			add_part(times, SLIP_CALL_TLS, now - exchange->handshake_ns, 1);
+		}
+		exchange->handshake_ns = 0;
+	}
+	bool is_more = exchange->sent_ns > exchange->ended_ns;
+	if (!is_asked(exchange)) {
+		/* Nobody told that it begins. */
+		exchange->begin_ns = exchange->delivered_ns > exchange->ended_ns ? exchange->delivered_ns : now;
+	}
+	exchange->sent_ns = now;
+	if (is_more) {
+		return;
+	}
+	exchange->weight = choose(thread, now);
+	if (!exchange->weight || exchange->protocol == SLIP_PROTOCOL_TLS) {
+		return;
+	}
+	/* It may lie at the end of what can be read. */
+	__builtin_memset(&sent, 0, sizeof sent);
+	if (!read_first(task, sent.bytes, NAMED_BYTES) && !read_first(task, sent.bytes, FIRST_BYTES)) {
+		__builtin_memset(exchange->command, 0, sizeof exchange->command);
+		exchange->is_whole = 0;
+		return;
+	}
+	if (exchange->is_whole && sent.words[0] == exchange->first[0] && sent.words[1] == exchange->first[1]) {
+		return;
+	}
+	exchange->is_whole = read_command(exchange->protocol, sent.bytes, exchange->command);
+	exchange->first[0] = sent.words[0];
+	exchange->first[1] = sent.words[1];
+}
+
+static __always_inline void note_command(const struct exchange *exchange, __u64 ns, __u32 weight)
+{
+	struct slip_command_key key = {.endpoint = exchange->endpoint};
+
+	if (exchange->weight) {
+		__builtin_memcpy(key.name, exchange->command, sizeof key.name);
+	}
+	struct slip_command_times *times = bpf_map_lookup_elem(&commands, &key);
+	if (times) {
+		__sync_fetch_and_add(&times->calls, weight);
+		__sync_fetch_and_add(&times->ns, ns * weight);
+		if (ns > times->longest_ns) {
+			times->longest_ns = ns;
+		}
+		return;
+	}
+	struct slip_command_times first = {.calls = weight, .ns = ns * weight, .longest_ns = ns};
+	bpf_map_update_elem(&commands, &key, &first, BPF_NOEXIST);
+}
+
+/* The call ends, as its answer is read. */
+static __always_inline void end_call(const struct slip_thread *thread, struct exchange *exchange, __u64 now)
+{
+	struct slip_call call = {.kind = SLIP_EVENT_CALL, .pid = thread->pid, .tid = thread->tid, .endpoint = exchange->endpoint, .end_ns = now};
+	struct slip_call_times *times = bpf_map_lookup_elem(&call_times, &call.endpoint);
+	__u64 ns = now - exchange->begin_ns;
+	__u32 weight = ns < LONG_NS ? exchange->weight : 1;
+
+	exchange->ended_ns = now;
+	if (!weight || !times) {
+		return;
+	}
+	split(exchange, now, call.parts);
+	times->calls += weight;
+	for (__u32 part = SLIP_CALL_WRITE; part < SLIP_CALL_PARTS; part++) {
+		add_part(times, part, call.parts[part], weight);
+	}
+	note_command(exchange, ns, weight);
+	if (ns >= slow_call_ns) {
+		if (exchange->weight) {
+			__builtin_memcpy(call.command, exchange->command, sizeof call.command);
+		}
+		if (bpf_ringbuf_output(&served, &call, sizeof call, 0)) {
+			count_budget(SLIP_BUDGET_LOST);
+		}
+	}
+}
+
+#endif
