@@ -2,8 +2,10 @@
 
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use slip_record::Rung;
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -111,10 +113,12 @@ pub(crate) struct RecordOptions {
     /// Leave out what runs in the kernel: it counts for the function that called it in any case
     #[arg(long)]
     pub(crate) no_kernel_stacks: bool,
-    /// Also keep the budget of the workers' time: all of it, by request and by what it was spent on, for `slip budget`. In the
-    /// kernel
+    /// Also keep the budget of the workers' time: all of it, by request and by what it was spent on, for `slip budget`
     #[arg(long, conflicts_with_all = ["tasks", "native", "opcodes", "pause"])]
     pub(crate) budget: bool,
+    /// With `--budget`: how it is kept; without this in the finest way that is allowed here, and if that is a coarse one, why
+    #[arg(long, value_name = "RUNG", requires = "budget", value_parser = rungs())]
+    pub(crate) rung: Option<Rung>,
     /// With `--budget`: put no breakpoints of the kernel into PHP, which tell when its requests begin
     #[arg(long, requires = "budget")]
     pub(crate) no_uprobes: bool,
@@ -249,6 +253,13 @@ pub(crate) enum BudgetFormatName {
     Json,
     /// Markdown, for people and prompts
     Md,
+}
+
+/// The ways to keep a budget, by their names.
+fn rungs() -> impl TypedValueParser<Value = Rung> {
+    let values = Rung::ALL.map(|rung| PossibleValue::new(rung.name()).help(rung.meaning()));
+    PossibleValuesParser::new(values)
+        .try_map(|name| Rung::ALL.into_iter().find(|rung| rung.name() == name).ok_or("no such rung"))
 }
 
 fn parse_seconds(text: &str) -> Result<f64, String> {

@@ -154,6 +154,9 @@ pub(crate) fn run(options: &RecordOptions) -> Result<(), Failure> {
             eprintln!("hint: {remedy}");
         }
     }
+    if let Some(why) = &chosen.why_coarse {
+        eprintln!("note: {why}");
+    }
 
     let bar = progress_bar(duration_ns);
     let result = session.record(writer, &stop, |progress| show(&bar, progress));

@@ -14,6 +14,8 @@ pub(crate) const MAX_KERNEL_HZ: u32 = 2_000;
 pub(crate) struct Chosen {
     pub(crate) sampler: Box<dyn Sampler>,
     pub(crate) why_outside: Option<WhyOutside>,
+    /// Why the budget, if one is kept, is coarse, if that was not asked for.
+    pub(crate) why_coarse: Option<String>,
 }
 
 /// What is in the header of a recording.
@@ -82,34 +84,61 @@ pub(crate) fn words_of(options: &RecordOptions) -> String {
     words
 }
 
-fn start_kernel(
-    options: &RecordOptions,
-    how: OutsideOptions,
-    interval_ns: u64,
-) -> Result<KernelSampler, ProbeError> {
-    let sampler = KernelSampler::start(how, interval_ns)?;
-    Ok(if options.budget { sampler.with_books(Books::start(!options.no_uprobes)?) } else { sampler })
+/// The budget's books, if they are wanted.
+fn start_books(options: &RecordOptions) -> Result<Option<Books>, Failure> {
+    if !options.budget {
+        return Ok(None);
+    }
+    let uses_uprobes = !options.no_uprobes;
+    let books = match options.rung {
+        Some(rung) => Books::start_at(rung, uses_uprobes),
+        None => Books::start_finest(uses_uprobes),
+    };
+    books.map(Some).map_err(|error| {
+        Failure::new(status_of(&error), error.to_string())
+            .hint("as root it may be allowed; `--rung proc` needs nothing of the kernel, and is coarse")
+    })
+}
+
+fn status_of(error: &ProbeError) -> u8 {
+    match error {
+        ProbeError::Denied(_) => failure::PERMISSION,
+        _ => failure::UNSUPPORTED,
+    }
 }
 
 /// The sampler that was asked for, or the best that can be had.
 pub(crate) fn choose(options: &RecordOptions, interval_ns: u64) -> Result<Chosen, Failure> {
     let how = look_of(options);
-    let outside = |why_outside| Ok(Chosen { sampler: Box::new(OutsideSampler::new(how)), why_outside });
     if options.tasks.is_some() && options.mode == ModeName::Exception {
         return Err(Failure::new(failure::USAGE, "which task handles an exception is not known")
             .hint("`--mode exception` goes with threads, without `--async`"));
     }
-    let is_by_name = options.sampler == SamplerName::Kernel || options.budget;
+    let (kernel, why_outside) = choose_kernel(options, how, interval_ns)?;
+    let books = start_books(options)?;
+    let why_coarse = books.as_ref().and_then(Books::why_coarse);
+    let sampler: Box<dyn Sampler> = match (kernel, books) {
+        (Some(kernel), Some(books)) => Box::new(kernel.with_books(books)),
+        (Some(kernel), None) => Box::new(kernel),
+        (None, Some(books)) => Box::new(OutsideSampler::new(how).with_books(books)),
+        (None, None) => Box::new(OutsideSampler::new(how)),
+    };
+    Ok(Chosen { sampler, why_outside, why_coarse })
+}
+
+/// The sampler in the kernel; `None` for the one that reads from outside, and why if that is not what was asked for.
+fn choose_kernel(
+    options: &RecordOptions,
+    how: OutsideOptions,
+    interval_ns: u64,
+) -> Result<(Option<KernelSampler>, Option<WhyOutside>), Failure> {
+    let is_by_name = options.sampler == SamplerName::Kernel;
     if options.sampler == SamplerName::Outside {
-        if options.budget {
-            return Err(Failure::new(failure::USAGE, "the budget is kept by programs in the kernel")
-                .hint("`--budget` goes without `--sampler outside`"));
-        }
-        return outside(None);
+        return Ok((None, None));
     }
     if how.mode == Mode::Gil || how.pause {
         if !is_by_name {
-            return outside(None);
+            return Ok((None, None));
         }
         return Err(Failure::new(
             failure::USAGE,
@@ -123,25 +152,15 @@ pub(crate) fn choose(options: &RecordOptions, interval_ns: u64) -> Result<Chosen
                 .hint(format!("`{option}` goes with `--sampler outside`")));
         }
         let reason = format!("it does not see {what}");
-        return outside(Some(WhyOutside { reason, remedy: None }));
+        return Ok((None, Some(WhyOutside { reason, remedy: None })));
     }
     if options.rate > MAX_KERNEL_HZ && !is_by_name {
-        return outside(None);
+        return Ok((None, None));
     }
-    match start_kernel(options, how, interval_ns) {
-        Ok(sampler) => Ok(Chosen { sampler: Box::new(sampler), why_outside: None }),
-        Err(error) if is_by_name || options.budget => {
-            let status = match error {
-                ProbeError::Denied(_) => failure::PERMISSION,
-                _ => failure::UNSUPPORTED,
-            };
-            let hint = if options.budget {
-                "as root it may be allowed; without `--budget` nothing is needed of the kernel"
-            } else {
-                "as root it may be allowed; `--sampler outside` needs nothing of the kernel"
-            };
-            Err(Failure::new(status, error.to_string()).hint(hint))
-        }
+    match KernelSampler::start(how, interval_ns) {
+        Ok(sampler) => Ok((Some(sampler), None)),
+        Err(error) if is_by_name => Err(Failure::new(status_of(&error), error.to_string())
+            .hint("as root it may be allowed; `--sampler outside` needs nothing of the kernel")),
         Err(error) => {
             let remedy = match error {
                 ProbeError::Denied(_) => {
@@ -152,7 +171,7 @@ pub(crate) fn choose(options: &RecordOptions, interval_ns: u64) -> Result<Chosen
             };
             // What the kernel's verifier says is long.
             let reason = error.to_string().lines().next().unwrap_or_default().to_owned();
-            outside(Some(WhyOutside { reason, remedy: Some(remedy) }))
+            Ok((None, Some(WhyOutside { reason, remedy: Some(remedy) })))
         }
     }
 }

@@ -48,6 +48,11 @@ pub struct EngineSamples {
 }
 
 impl BudgetTable {
+    /// Whether what workers were blocked by was sampled, and only the rest measured.
+    pub fn is_by_looks(&self) -> bool {
+        self.rung == "proc"
+    }
+
     /// The budget of this recording; `None` if none was measured.
     pub fn of(recording: &Recording) -> Option<Self> {
         let budget = recording.budget.as_ref()?;

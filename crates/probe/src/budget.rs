@@ -22,11 +22,13 @@ use slip_remote::{PerfEvent, PerfScope, open_perf_event};
 
 use self::listening::Listening;
 use self::tracefs::Tracefs;
+pub(crate) use self::wire::ENDPOINTS;
 pub use self::wire::{BudgetEvent, ServedTimes, ThreadTimes};
 use crate::ProbeError;
 use crate::probe::{
     INITIAL_NAMESPACE, find_map, find_program, listen_to_libbpf, loading, online_cpus, other, pid_namespace,
 };
+use crate::rung::{BudgetSource, Rung};
 
 /// The programs, compiled by `build.rs`.
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/budget.bpf.o"));
@@ -95,6 +97,8 @@ pub struct BudgetTarget {
     pub runtime: Option<(u64, u64)>,
     /// It runs PHP, whose requests begin where two of its functions are called.
     pub is_php: bool,
+    /// Where PHP has a byte and a pointer that are both zero as long as it is in no request. Only who looks from outside needs them.
+    pub in_request: Option<[u64; 2]>,
 }
 
 /// The programs, and what they keep.
@@ -409,6 +413,71 @@ impl BudgetProbe {
     /// Keeps no books any more; what is there can still be listed.
     pub fn stop(&mut self) {
         self.links.clear();
+    }
+}
+
+impl BudgetSource for BudgetProbe {
+    fn rung(&self) -> Rung {
+        Rung::Tracepoints
+    }
+
+    fn cannot_see(&self) -> Vec<String> {
+        let sending = if self.sees_sending {
+            "sending on a UNIX socket counts as code"
+        } else {
+            "sending to a server counts as code, before Linux 6.16"
+        };
+        let mut limits = vec![
+            sending.to_owned(),
+            "of a time without a CPU, who had it last is named, for all of it".to_owned(),
+            "when a response is complete is taken from when the worker goes to wait, or asks for the next request".to_owned(),
+        ];
+        if !self.uses_uprobes {
+            limits.push(
+                "requests of PHP are told apart by their connections, and its start-up is not".to_owned(),
+            );
+        }
+        limits
+    }
+
+    fn watch(&mut self, pid: u32, target: BudgetTarget) -> Result<(), ProbeError> {
+        Self::watch(self, pid, target)
+    }
+
+    fn forget(&mut self, pid: u32) {
+        Self::forget(self, pid);
+    }
+
+    fn take(&mut self) -> Result<Vec<BudgetEvent>, ProbeError> {
+        Self::take(self)
+    }
+
+    fn threads(&self) -> Result<Vec<ThreadTimes>, ProbeError> {
+        Self::threads(self)
+    }
+
+    fn endpoints(&self) -> Result<Vec<Endpoint>, ProbeError> {
+        Self::endpoints(self)
+    }
+
+    fn calls(&self) -> Result<Vec<EndpointCalls>, ProbeError> {
+        Self::calls(self)
+    }
+
+    fn commands(&self, endpoints: &[Endpoint]) -> Result<Vec<CommandTime>, ProbeError> {
+        Self::commands(self, endpoints)
+    }
+
+    fn takers(&self) -> Result<Vec<CpuTaker>, ProbeError> {
+        Self::takers(self)
+    }
+
+    fn lost(&self) -> u64 {
+        Self::lost(self)
+    }
+
+    fn stop(&mut self) {
+        Self::stop(self);
     }
 }
 

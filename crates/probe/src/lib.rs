@@ -1,16 +1,21 @@
-//! Loads the programs of `bpf/` into the kernel and turns their events into ours.
+//! Loads the programs of `bpf/` into the kernel and turns their events into ours; where the kernel takes none, looks at `/proc` in
+//! their place.
 //!
 //! Owns everything that has to do with eBPF; the only user of libbpf. Never writes into a target, and never knows an
 //! interpreter: [`slip_remote::StackPlan`] says how its stacks are walked.
 
 mod budget;
+mod polled;
 mod probe;
+mod rung;
 mod symbols;
 mod wait;
 mod wire;
 
 pub use budget::{BudgetEvent, BudgetProbe, BudgetTarget, ServedTimes, ThreadTimes, steal_ns, throttled_ns};
+pub use polled::PolledBudget;
 pub use probe::{Counters, Probe, ProbeError, ProbeOptions, names_threads};
+pub use rung::{BudgetSource, Rung};
 pub use symbols::{KernelSymbol, KernelSymbols};
 pub use wait::{Sleeper, WaitKey, Waited};
 pub use wire::{CopiedStack, Event, KernelAddr, KernelStack, Look};

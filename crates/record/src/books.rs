@@ -1,10 +1,11 @@
-//! Keeps the budget of the workers that are recorded: what the kernel's books say, as a [`Budget`] of the recording.
+//! Keeps the budget of the workers that are recorded: what the books of their threads say, as a [`Budget`] of the recording.
 
 use std::collections::HashMap;
 
 use slip_model::{Budget, Language, ServedRequest, Worker};
 use slip_probe::{
-    BudgetEvent, BudgetProbe, BudgetTarget, ProbeError, ServedTimes, ThreadTimes, steal_ns, throttled_ns,
+    BudgetEvent, BudgetSource, BudgetTarget, ProbeError, Rung, ServedTimes, ThreadTimes, steal_ns,
+    throttled_ns,
 };
 use slip_remote::{LiveProcess, Symbols as _};
 
@@ -14,7 +15,9 @@ const OLD_RUNTIME_BYTES: u64 = 4_096;
 /// The books of one recording.
 #[derive(Debug)]
 pub struct Books {
-    probe: BudgetProbe,
+    source: Box<dyn BudgetSource>,
+    /// Why no finer way is used.
+    why_coarse: Option<ProbeError>,
     /// Titles by pid.
     titles: HashMap<u32, String>,
     /// PHP processes: requests that PHP itself has not begun are none.
@@ -30,14 +33,24 @@ pub struct Books {
 }
 
 impl Books {
-    /// Begins with no process.
+    /// Begins with no process, in the finest way that there is.
     ///
     /// # Errors
     ///
-    /// As for [`BudgetProbe::start`].
+    /// As for [`Rung::start`].
     pub fn start(uses_uprobes: bool) -> Result<Self, ProbeError> {
+        Self::start_at(Rung::ALL[0], uses_uprobes)
+    }
+
+    /// Begins with no process, in this way. Only with `uses_uprobes` anything is put into targets.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Rung::start`].
+    pub fn start_at(rung: Rung, uses_uprobes: bool) -> Result<Self, ProbeError> {
         Ok(Self {
-            probe: BudgetProbe::start(uses_uprobes)?,
+            source: rung.start(uses_uprobes)?,
+            why_coarse: None,
             titles: HashMap::new(),
             php: HashMap::new(),
             numbers: HashMap::new(),
@@ -49,23 +62,50 @@ impl Books {
         })
     }
 
+    /// Begins with no process, in the finest way that is allowed here.
+    ///
+    /// # Errors
+    ///
+    /// Why it is not the finest, if none is.
+    pub fn start_finest(uses_uprobes: bool) -> Result<Self, ProbeError> {
+        let mut refused = None;
+        for rung in Rung::ALL {
+            match Self::start_at(rung, uses_uprobes) {
+                Ok(books) => return Ok(Self { why_coarse: refused, ..books }),
+                Err(error) => {
+                    refused.get_or_insert(error);
+                }
+            }
+        }
+        Err(refused.unwrap_or(ProbeError::NoTypes))
+    }
+
+    /// Why a coarser way is used than the finest, if that was left open.
+    pub fn why_coarse(&self) -> Option<String> {
+        // What the kernel's verifier says is long.
+        let reason = self.why_coarse.as_ref()?.to_string();
+        let reason = reason.lines().next().unwrap_or_default();
+        Some(format!("the budget is kept by looks at /proc, not by the kernel: {reason}"))
+    }
+
     /// Keeps the books of a process.
     ///
     /// # Errors
     ///
-    /// As for [`BudgetProbe::watch`].
+    /// As for [`BudgetSource::watch`].
     pub fn add(&mut self, pid: u32, language: Language, title: &str) -> Result<(), ProbeError> {
         let is_php = language == Language::Php;
         self.titles.insert(pid, title.to_owned());
         self.php.insert(pid, is_php);
         self.throttled_ns = throttled_ns(self.titles.keys().copied());
         let runtime = if is_php { None } else { runtime_of(pid) };
-        self.probe.watch(pid, BudgetTarget { runtime, is_php })
+        let in_request = if is_php && self.is_by_looks() { request_marks_of(pid) } else { None };
+        self.source.watch(pid, BudgetTarget { runtime, is_php, in_request })
     }
 
     /// Ends that: what it has done stays in the books.
     pub fn remove(&mut self, pid: u32) {
-        self.probe.forget(pid);
+        self.source.forget(pid);
     }
 
     /// What is known by now, `now_ns` after the begin of the recording, by `CLOCK_MONOTONIC` since `start_ns`; and the requests
@@ -73,31 +113,31 @@ impl Books {
     ///
     /// # Errors
     ///
-    /// As for [`BudgetProbe::threads`].
+    /// As for [`BudgetSource::threads`].
     pub fn take(&mut self, now_ns: u64, start_ns: u64) -> Result<(Budget, Vec<ServedRequest>), ProbeError> {
         self.start_ns = start_ns;
         let mut requests = Vec::new();
-        for event in self.probe.take()? {
+        for event in self.source.take()? {
             match event {
                 BudgetEvent::Served(served) => requests.extend(self.served(&served)),
                 BudgetEvent::ThreadEnded(times) => self.note(&times),
             }
         }
-        for times in self.probe.threads()? {
+        for times in self.source.threads()? {
             self.note(&times);
         }
-        let endpoints = self.probe.endpoints()?;
+        let endpoints = self.source.endpoints()?;
         let budget = Budget {
-            rung: "tracepoints".to_owned(),
-            cannot_see: self.cannot_see(),
+            rung: self.source.rung().name().to_owned(),
+            cannot_see: self.why_coarse().into_iter().chain(self.source.cannot_see()).collect(),
             window_ns: now_ns,
             workers: self.workers.clone(),
-            calls: self.probe.calls()?,
-            commands: self.probe.commands(&endpoints)?,
+            calls: self.source.calls()?,
+            commands: self.source.commands(&endpoints)?,
             endpoints,
             requests: Vec::new(),
-            lost_requests: self.probe.lost(),
-            takers: self.probe.takers()?,
+            lost_requests: self.source.lost(),
+            takers: self.source.takers()?,
             throttled_ns: throttled_ns(self.titles.keys().copied()).saturating_sub(self.throttled_ns),
             steal_ns: steal_ns().saturating_sub(self.steal_ns),
         };
@@ -106,26 +146,11 @@ impl Books {
 
     /// Ends the recording's last moment: nothing is added any more.
     pub fn stop(&mut self) {
-        self.probe.stop();
+        self.source.stop();
     }
 
-    fn cannot_see(&self) -> Vec<String> {
-        let sending = if self.probe.sees_sending() {
-            "sending on a UNIX socket counts as code"
-        } else {
-            "sending to a server counts as code, before Linux 6.16"
-        };
-        let mut limits = vec![
-            sending.to_owned(),
-            "of a time without a CPU, who had it last is named, for all of it".to_owned(),
-            "when a response is complete is taken from when the worker goes to wait, or asks for the next request".to_owned(),
-        ];
-        if !self.uses_uprobes {
-            limits.push(
-                "requests of PHP are told apart by their connections, and its start-up is not".to_owned(),
-            );
-        }
-        limits
+    fn is_by_looks(&self) -> bool {
+        self.source.rung() == Rung::Proc
     }
 
     fn served(&mut self, served: &ServedTimes) -> Option<ServedRequest> {
@@ -152,13 +177,19 @@ impl Books {
     }
 
     /// Notes what a thread has done so far, if it is a worker. Others collect garbage, write logs, or start the workers, and serve
-    /// nobody. Of PHP it is known which processes wait for requests; a thread of Python shows by its first one.
+    /// nobody. Of PHP it is known which processes wait for requests; a thread of Python shows by its first one, or, to looks, by what
+    /// it waits for.
     fn note(&mut self, times: &ThreadTimes) {
         let serves = times.ended + u64::from(times.opened) + times.crowded > 0;
         let is_php = self.php.get(&times.pid).copied().unwrap_or_default();
         let is_master = self.titles.get(&times.pid).is_some_and(|title| title.contains("master process"));
-        let waits_for_requests = is_php && !is_master && times.pid == times.tid && times.idle_ns > 0;
-        if times.is_unknown || !(serves || waits_for_requests) || !self.titles.contains_key(&times.pid) {
+        let is_waiting = self.is_by_looks() || is_php && times.pid == times.tid;
+        let waits_for_requests = is_waiting && !is_master && times.idle_ns > 0;
+        if times.is_unknown
+            || is_master && self.is_by_looks()
+            || !(serves || waits_for_requests)
+            || !self.titles.contains_key(&times.pid)
+        {
             return;
         }
         let number = self.number(times.pid, times.tid) as usize;
@@ -184,4 +215,9 @@ fn runtime_of(pid: u32) -> Option<(u64, u64)> {
     }
     let begin = process.symbol("_PyRuntime")?.0;
     Some((begin, begin.saturating_add(OLD_RUNTIME_BYTES)))
+}
+
+/// Where PHP says in process `pid` whether it is in a request.
+fn request_marks_of(pid: u32) -> Option<[u64; 2]> {
+    slip_zend::request_marks(&LiveProcess::open(pid).ok()?).map(|marks| marks.map(|mark| mark.0))
 }

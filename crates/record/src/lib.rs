@@ -31,7 +31,7 @@ pub use schedule::{monotonic_ns, own_cpu_ns, unix_ns};
 pub use session::{Ending, Progress, Session, SessionError, SessionOptions};
 pub use sink::Sink;
 pub use slip_cpython::TaskError;
-pub use slip_probe::ProbeError;
+pub use slip_probe::{ProbeError, Rung};
 pub use target::{Target, TargetError, TargetSet};
 pub use tasks::{SeenTask, TaskChoice, TaskLook, TaskState, TaskThread};
 

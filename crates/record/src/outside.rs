@@ -4,10 +4,13 @@ use std::time::{Duration, Instant};
 
 use slip_cpython::TaskError;
 use slip_model::{Mode, ProcessId};
+use slip_probe::ProbeError;
 use slip_remote::prefetch;
 use slip_zend::CodeCache;
 
+use crate::books::Books;
 use crate::process::{Sampled, WatchedProcess};
+use crate::schedule::monotonic_ns;
 use crate::tasks::{TaskChoice, TaskLook};
 use crate::{Sampler, Sink, TargetIssue};
 
@@ -41,12 +44,39 @@ pub struct OutsideSampler {
     looked: Option<Instant>,
     /// What is known of PHP code, which the workers of a pool share.
     code: CodeCache,
+    /// Begin of the recording, by `CLOCK_MONOTONIC`; 0 before.
+    start_ns: u64,
+    /// The budget of the workers' time, if it is wanted.
+    books: Option<Books>,
 }
 
 impl OutsideSampler {
     /// A sampler without targets.
     pub fn new(options: Options) -> Self {
-        Self { options, processes: Vec::new(), looked: None, code: CodeCache::default() }
+        Self {
+            options,
+            processes: Vec::new(),
+            looked: None,
+            code: CodeCache::default(),
+            start_ns: 0,
+            books: None,
+        }
+    }
+
+    /// Keeps the budget of the workers' time as well.
+    #[must_use]
+    pub fn with_books(self, books: Books) -> Self {
+        Self { books: Some(books), ..self }
+    }
+
+    /// Stores the budget so far, and the requests that have ended since.
+    fn store_budget(&mut self, now_ns: u64, sink: &mut Sink) {
+        let Some(books) = &mut self.books else { return };
+        // What cannot be had now is had with the next flush.
+        if let Ok((budget, requests)) = books.take(now_ns, self.start_ns) {
+            sink.set_budget(budget);
+            requests.into_iter().for_each(|request| sink.push_served(request));
+        }
     }
 
     /// Looks at the tasks of each process now. They must be what is sampled.
@@ -98,11 +128,21 @@ impl Sampler for OutsideSampler {
     }
 
     fn add(&mut self, pid: u32, now_ns: u64, sink: &mut Sink) -> Result<(), TargetIssue> {
-        self.processes.push(WatchedProcess::attach(pid, now_ns, self.options, sink, &mut self.code)?);
+        let process = WatchedProcess::attach(pid, now_ns, self.options, sink, &mut self.code)?;
+        if let Some(books) = &mut self.books {
+            let known = sink.processes().get(process.id().index());
+            let (language, title) = known.map(|known| (known.language, &*known.title)).unwrap_or_default();
+            let refuses = |error: ProbeError| TargetIssue::Unsupported { reason: error.to_string() };
+            books.add(pid, language, title).map_err(refuses)?;
+        }
+        self.processes.push(process);
         Ok(())
     }
 
     fn remove(&mut self, pid: u32, now_ns: u64, sink: &mut Sink) {
+        if let Some(books) = &mut self.books {
+            books.remove(pid);
+        }
         let Self { processes, code, .. } = self;
         for mut process in processes.extract_if(.., |process| process.pid() == pid) {
             process.finish(sink, code);
@@ -119,8 +159,11 @@ impl Sampler for OutsideSampler {
     }
 
     fn sample(&mut self, now_ns: u64, sink: &mut Sink) -> Vec<u32> {
+        if self.start_ns == 0 {
+            self.start_ns = monotonic_ns().saturating_sub(now_ns);
+        }
         let mut gone = Vec::new();
-        let Self { options, processes, code, looked } = self;
+        let Self { options, processes, code, looked, books, .. } = self;
         let since = looked.map_or(Duration::ZERO, |looked| looked.elapsed());
         // One step after the other: where to look next is in what the step before has fetched.
         prefetch(processes.as_slice());
@@ -140,10 +183,18 @@ impl Sampler for OutsideSampler {
             }
         });
         *looked = Some(Instant::now());
+        if let Some(books) = books {
+            gone.iter().for_each(|pid| books.remove(*pid));
+        }
         gone
     }
 
-    fn finish(&mut self, _now_ns: u64, sink: &mut Sink) {
+    fn before_flush(&mut self, now_ns: u64, sink: &mut Sink) {
+        self.store_budget(now_ns, sink);
+    }
+
+    fn finish(&mut self, now_ns: u64, sink: &mut Sink) {
+        self.store_budget(now_ns, sink);
         for process in &mut self.processes {
             process.finish(sink, &mut self.code);
         }

@@ -11,8 +11,8 @@ pub(crate) fn are_scarce(newest: &impl AsRawFd) -> bool {
     newest.as_raw_fd() >= limit() - RESERVED
 }
 
-/// Whether no more descriptors should be spent on knowing it faster.
-pub(crate) fn are_getting_scarce(newest: &impl AsRawFd) -> bool {
+/// Whether no more descriptors should be spent on knowing it faster, or on more threads.
+pub fn are_getting_scarce(newest: &impl AsRawFd) -> bool {
     newest.as_raw_fd() >= limit() / 2
 }
 

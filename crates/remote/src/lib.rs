@@ -22,6 +22,7 @@ mod stillness;
 mod switches;
 
 pub use chain::{Anchor, Calling, Chain, ChainReader, FrameLayout, Head};
+pub use descriptors::are_getting_scarce;
 pub use discover::{FpmPool, descendants, find_fpm_pool, find_host_pid, is_fpm_worker};
 pub use elf::elf_symbol;
 pub use image::{Image, ImageRecorder};

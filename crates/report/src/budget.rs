@@ -90,9 +90,12 @@ pub(crate) fn short(text: &mut String, table: &BudgetTable) {
     }
     rows.write(text);
     text.extend(excess(table).map(|note| format!("\n{note}\n")));
-    text.push_str(
-        "\nAll of it is measured, none of it sampled. `slip budget` adds servers, who had the CPU, and requests.\n",
-    );
+    let how = if table.is_by_looks() {
+        "Time on a CPU, and time ready for one, is measured; what workers were blocked by is sampled"
+    } else {
+        "All of it is measured, none of it sampled"
+    };
+    let _ = writeln!(text, "\n{how}. `slip budget` adds servers, who had the CPU, and requests.");
 }
 
 /// How text is set.
@@ -354,8 +357,11 @@ fn called(Endpoint { address, protocol }: &Endpoint) -> String {
     }
 }
 
-/// `12 calls, 1.5 ms each; 3 connects, 0.1 ms each`.
+/// `12 calls, 1.5 ms each; 3 connects, 0.1 ms each`; nothing if none was counted.
 fn calls(server: &ServerTime) -> String {
+    if server.calls == 0 && server.connects == 0 {
+        return String::new();
+    }
     let some = |number: u64, what: &str, mean_ns: Option<u64>| {
         let plural = if number == 1 { "" } else { "s" };
         let each = mean_ns.map(|ns| format!(", {} each", duration(ns))).unwrap_or_default();
@@ -395,6 +401,13 @@ mod tests {
     fn milliseconds_line_up() {
         assert_eq!([0, 499, 500, 1_234_567].map(millis), ["0.000", "0.000", "0.001", "1.235"]);
         assert_eq!(millis(u64::MAX), "18446744073709.552");
+    }
+
+    #[test]
+    fn calls_that_nobody_has_counted_are_not_none() {
+        let server = ServerTime { wait_ns: 5_000_000, ..ServerTime::default() };
+        assert_eq!(calls(&server), "");
+        assert_eq!(calls(&ServerTime { calls: 1, ..server }), "1 call, 5.0 ms each; 0 connects");
     }
 
     #[test]

@@ -34,3 +34,4 @@ mod strings;
 pub use code::CodeCache;
 pub use detect::{AttachError, Version, detect, supported_versions};
 pub use process::{Engine, Phase, PhpReading, SampleOptions};
+pub use request::request_marks;

@@ -13,7 +13,7 @@
 use std::borrow::Cow;
 
 use slip_model::{Interner, RequestFacts, StringId};
-use slip_remote::{Head, Memory, Range, ReadError, RemoteAddr, prefetch, read_u64};
+use slip_remote::{Head, Memory, Range, ReadError, RemoteAddr, Symbols, prefetch, read_u64};
 
 use crate::bytes::{Batch, addr_at, u8_at, u32_at, u64_at};
 use crate::code::Restarts;
@@ -69,6 +69,19 @@ impl Sapi {
             fastcgi: matches!(name, "fpm-fcgi" | "cgi-fcgi"),
         }
     }
+}
+
+/// Where a process of PHP that serves FastCGI has a byte and a pointer which are both zero as long as it is in no request:
+/// `SG(sapi_started)` and `SG(request_info).path_translated`. `None` of one that does not, or whose PHP we do not know.
+///
+/// The pointer is set when the request's header has been read, so while its body is read too; the byte holds until all shutdown
+/// functions have run.
+pub fn request_marks<T: Memory + Symbols + ?Sized>(target: &T) -> Option<[RemoteAddr; 2]> {
+    let version = crate::detect(target).ok()??;
+    let (offsets, _) = crate::offsets::table(version.zend_module_api_no)?;
+    let table = &offsets.sapi_globals;
+    let globals = Sapi::named(&version.sapi).fastcgi.then(|| target.symbol("sapi_globals"))??;
+    Some([table.sapi_started, table.path_translated].map(|at| globals.offset(at as u64)))
 }
 
 /// What was copied of the engine's globals, together with the frames.

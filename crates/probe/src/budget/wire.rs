@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use slip_model::{CallPart, CommandTime, EndpointCalls, EndpointTime, Lengths, Part, PartTimes};
 
 pub(super) const PARTS: usize = Part::ALL.len();
-pub(super) const ENDPOINTS: usize = 16;
+pub(crate) const ENDPOINTS: usize = 16;
 const OPEN: usize = 32;
 const PATH_BYTES: usize = 108;
 
