@@ -18,7 +18,9 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use slip_model::{CpuTaker, Endpoint, Part};
-use slip_remote::{LiveProcess, Memory as _, Range, RemoteAddr, are_getting_scarce, threads_of};
+use slip_remote::{
+    LiveProcess, Memory as _, Range, RemoteAddr, SocketReader, are_getting_scarce, threads_of,
+};
 
 use self::account::{Account, Counted, Found, Look};
 use self::call::{Awaits, Doing};
@@ -80,6 +82,7 @@ struct Process {
     pid: u32,
     target: BudgetTarget,
     memory: Option<LiveProcess>,
+    sockets: Option<SocketReader>,
     network: PathBuf,
     threads: Vec<Thread>,
     /// There were no files for them.
@@ -227,6 +230,7 @@ impl Process {
             pid,
             target,
             memory: LiveProcess::open(pid).ok(),
+            sockets: SocketReader::open(pid).ok(),
             network: fs::read_link(format!("/proc/{pid}/ns/net")).unwrap_or_default(),
             threads: Vec::new(),
             unseen: HashSet::new(),
@@ -361,8 +365,8 @@ impl Process {
             return (is_device || !link.starts_with('/')).then_some(Side::Neither);
         };
         let Surroundings { networks, endpoints } = surroundings;
-        let sockets = networks.entry(self.network.clone()).or_insert_with(|| Sockets::of(self.pid));
-        Some(sockets.side(self.pid, inode, now_ns, endpoints))
+        let sockets = networks.entry(self.network.clone()).or_insert_with(|| Sockets::of(self.pid, now_ns));
+        Some(sockets.side((self.pid, self.sockets.as_ref()), (file, inode), now_ns, endpoints))
     }
 
     fn registered(&self, file: u32) -> Vec<u32> {

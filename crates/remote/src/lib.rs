@@ -18,6 +18,7 @@ mod prefetch;
 mod procfs;
 mod remembered;
 mod ring;
+mod sockets;
 mod stillness;
 mod switches;
 
@@ -40,5 +41,6 @@ pub use procfs::{
     process_stat, status_value, thread_state, threads_of,
 };
 pub use remembered::{Pieces, Remembered};
+pub use sockets::{SocketFacts, SocketName, SocketReader};
 pub use stillness::Stillness;
 pub use switches::notes_switches;

@@ -327,9 +327,9 @@ mod tests {
         account.see(look(20, 9, 0, WAIT));
         assert!(!account.times().is_unknown);
         assert_eq!(account.see(look(30, 9, 0, WAIT)), None);
-        assert_eq!(account.see(look(40, 9, 0, Found::Idle)), None);
+        assert_eq!(account.see(look(41, 10, 0, Found::Idle)), None);
         let times = account.times();
-        assert_eq!((times.ended, times.serving.of(Part::Wait), times.first_ns), (0, 20, 20));
+        assert_eq!((times.ended, times.serving.of(Part::Wait), times.first_ns), (0, 15, 20));
     }
 
     fn any_found() -> impl Strategy<Value = Found> {

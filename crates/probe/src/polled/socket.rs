@@ -1,27 +1,26 @@
 //! Sockets: which side of a connection a process has, and where the other one listens.
 
-mod unix_diag;
-
 use std::collections::{HashMap, HashSet};
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Read as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Instant;
 
 use slip_model::Endpoint;
+use slip_remote::{SocketFacts, SocketName, SocketReader};
 
-use self::unix_diag::UnixDiag;
 use crate::budget::ENDPOINTS;
 
 /// What is read of one table of the kernel at most. A machine may have a million connections that nobody closes.
 const MAX_TABLE_BYTES: u64 = 8 << 20;
 
-/// After the tables were read they are left alone for so many times as long as that took: a new connection may be seen at each
-/// look, and nobody should pay more than 2 % of a CPU for its name.
+/// After the tables were read they are left alone for so many times as long as that took: nobody should pay more than 2 % of a CPU for
+/// the names of connections. One table may take 4 ms, whatever is in it: the kernel goes through all places for connections, of
+/// which there are more the more memory a machine has.
 const REST: u64 = 50;
 
-/// Most sockets that are remembered to be in no table.
-const MAX_UNNAMED: usize = 4_096;
+/// Most sockets that are remembered.
+const MAX_KNOWN: usize = 4_096;
 
 /// Of `net/tcp_states.h` in the kernel.
 const SYN_SENT: u8 = 2;
@@ -49,19 +48,18 @@ pub(super) enum Side {
 /// The sockets of a network namespace.
 #[derive(Debug, Default)]
 pub(super) struct Sockets {
+    /// By inode. None of them becomes another one.
+    known: HashMap<u64, Side>,
+    /// What was in the tables when they were read last.
     rows: HashMap<u64, Row>,
     /// Ports on which somebody listens.
     ports: HashSet<u16>,
-    /// In no table when it was read last.
-    unnamed: HashSet<u64>,
     /// The tables are left alone until then.
     rests_until_ns: u64,
-    /// For UNIX sockets of our own namespace.
-    diag: Option<UnixDiag>,
 }
 
 /// A socket as the tables have it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Row {
     Internet { state: u8, port: u16, remote: SocketAddr },
     Unix { listens: bool, is_connected: bool, has_name: bool },
@@ -98,60 +96,77 @@ impl Endpoints {
 }
 
 impl Sockets {
-    /// Of the network namespace of process `pid`.
-    pub(super) fn of(pid: u32) -> Self {
-        let namespace = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/net")).ok();
-        let own = namespace("self");
-        // What is asked of the kernel is answered of our own namespace.
-        let is_ours = own.is_some() && own == namespace(&pid.to_string());
-        Self { diag: if is_ours { UnixDiag::open() } else { None }, ..Self::default() }
+    /// Of the network namespace of process `pid`, at `now_ns`.
+    pub(super) fn of(pid: u32, now_ns: u64) -> Self {
+        let mut sockets = Self::default();
+        // On which ports somebody listens.
+        sockets.read(pid, now_ns);
+        sockets
     }
 
-    /// Which side the socket `inode` of process `pid` is, at `now_ns`.
-    pub(super) fn side(&mut self, pid: u32, inode: u64, now_ns: u64, endpoints: &mut Endpoints) -> Side {
-        match self.rows.get(&inode) {
-            // That may be over.
-            Some(Row::Internet { state: SYN_SENT, .. }) => {}
-            Some(row) => return self.side_of(inode, &row.clone(), endpoints),
-            None if self.unnamed.contains(&inode) => return Side::Neither,
-            None => {}
+    /// Which side a socket is, at `now_ns`: `inode`, which process `pid` has as `file`.
+    pub(super) fn side(
+        &mut self,
+        (pid, reader): (u32, Option<&SocketReader>),
+        (file, inode): (u32, u64),
+        now_ns: u64,
+        endpoints: &mut Endpoints,
+    ) -> Side {
+        if let Some(side) = self.known.get(&inode) {
+            return *side;
         }
-        if now_ns < self.rests_until_ns {
-            return Side::Unknown;
-        }
-        self.read(pid, now_ns);
-        match self.rows.get(&inode) {
-            Some(row) => self.side_of(inode, &row.clone(), endpoints),
-            None => {
-                if self.unnamed.len() >= MAX_UNNAMED {
-                    self.unnamed.clear();
-                }
-                self.unnamed.insert(inode);
-                Side::Neither
+        let side = match reader.map(|reader| reader.read(file)) {
+            Some(Ok(facts)) => self.side_of(&facts, endpoints),
+            _ => self.side_in_tables(pid, inode, now_ns, endpoints),
+        };
+        if !matches!(side, Side::Connects(_) | Side::Unknown) {
+            if self.known.len() >= MAX_KNOWN {
+                self.known.clear();
             }
+            self.known.insert(inode, side);
+        }
+        side
+    }
+
+    fn side_of(&mut self, facts: &SocketFacts, endpoints: &mut Endpoints) -> Side {
+        match (&facts.local, &facts.remote) {
+            (local, _) if facts.listens => {
+                if let SocketName::Internet(address) = local {
+                    self.ports.insert(address.port());
+                }
+                Side::Listens
+            }
+            _ if facts.connects => Side::Connects(None),
+            (SocketName::Internet(local), _) if self.ports.contains(&local.port()) => Side::Inbound,
+            // Who connects has no path of his own.
+            (SocketName::Path(_), _) => Side::Inbound,
+            (_, SocketName::Internet(remote)) => Side::Outbound(Some(endpoints.number(written(*remote)))),
+            (_, SocketName::Path(path)) => Side::Outbound(Some(endpoints.number(path.clone()))),
+            _ => Side::Neither,
         }
     }
 
-    fn side_of(&self, inode: u64, row: &Row, endpoints: &mut Endpoints) -> Side {
-        match *row {
-            Row::Internet { state: LISTEN, .. } => Side::Listens,
-            Row::Internet { state: SYN_SENT, remote, .. } => {
-                Side::Connects(Some(endpoints.number(written(remote))))
+    /// The same where the kernel does not let us ask.
+    fn side_in_tables(&mut self, pid: u32, inode: u64, now_ns: u64, endpoints: &mut Endpoints) -> Side {
+        let is_old = |row: Option<&Row>| matches!(row, None | Some(Row::Internet { state: SYN_SENT, .. }));
+        if is_old(self.rows.get(&inode)) {
+            if now_ns < self.rests_until_ns {
+                return Side::Unknown;
             }
-            Row::Internet { port, .. } if self.ports.contains(&port) => Side::Inbound,
-            Row::Internet { remote, .. } if remote.port() != 0 => {
-                Side::Outbound(Some(endpoints.number(written(remote))))
+            self.read(pid, now_ns);
+        }
+        match self.rows.get(&inode) {
+            Some(Row::Internet { state: LISTEN, .. } | Row::Unix { listens: true, .. }) => Side::Listens,
+            Some(Row::Internet { state: SYN_SENT, remote, .. }) => {
+                Side::Connects(Some(endpoints.number(written(*remote))))
             }
-            Row::Unix { listens: true, .. } => Side::Listens,
-            Row::Unix { is_connected: true, has_name: true, .. } => Side::Inbound,
-            Row::Unix { is_connected: true, .. } => {
-                match self.diag.as_ref().map(|diag| diag.server_of(inode)) {
-                    Some(Ok(Some(path))) => Side::Outbound(Some(endpoints.number(path))),
-                    // A pair of sockets without names, as a pipe.
-                    Some(Ok(None)) => Side::Neither,
-                    _ => Side::Outbound(None),
-                }
+            Some(Row::Internet { port, .. }) if self.ports.contains(port) => Side::Inbound,
+            Some(Row::Internet { remote, .. }) if remote.port() != 0 => {
+                Side::Outbound(Some(endpoints.number(written(*remote))))
             }
+            Some(Row::Unix { is_connected: true, has_name: true, .. }) => Side::Inbound,
+            // Where, the tables do not tell.
+            Some(Row::Unix { is_connected: true, .. }) => Side::Outbound(None),
             _ => Side::Neither,
         }
     }
@@ -159,7 +174,6 @@ impl Sockets {
     fn read(&mut self, pid: u32, now_ns: u64) {
         let begin = Instant::now();
         self.rows.clear();
-        self.ports.clear();
         for table in ["tcp", "tcp6", "udp", "udp6"] {
             for (inode, row) in read_table(pid, table).lines().filter_map(parse_internet) {
                 if let Row::Internet { state: LISTEN, port, .. } = row {
@@ -226,9 +240,9 @@ fn parse_unix(line: &str) -> Option<(u64, Row)> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write as _;
+    use std::fs;
     use std::net::{TcpListener, TcpStream};
-    use std::os::fd::AsRawFd as _;
+    use std::os::fd::{AsFd, AsRawFd as _};
     use std::os::unix::net::{UnixListener, UnixStream};
 
     use proptest::prelude::*;
@@ -266,51 +280,51 @@ mod tests {
         assert_eq!((list.len(), &*list[14].address, &*list[15].address), (16, "[::1]:14", "others"));
     }
 
-    fn inode(file: &impl std::os::fd::AsRawFd) -> u64 {
-        let link = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap();
-        link.to_str().unwrap().strip_prefix("socket:[").unwrap().strip_suffix(']').unwrap().parse().unwrap()
+    fn inode(file: &dyn AsFd) -> (u32, u64) {
+        let number = u32::try_from(file.as_fd().as_raw_fd()).unwrap();
+        let link = fs::read_link(format!("/proc/self/fd/{number}")).unwrap();
+        let inode = link.to_str().unwrap().strip_prefix("socket:[").unwrap().strip_suffix(']').unwrap();
+        (number, inode.parse().unwrap())
     }
 
     #[test]
     fn sides_of_real_connections_are_told_apart() {
-        let folder = std::env::temp_dir().join(format!("slip-sides-{}", std::process::id()));
-        let _ = fs::remove_file(&folder);
-        let (tcp, unix) = (TcpListener::bind("127.0.0.1:0").unwrap(), UnixListener::bind(&folder).unwrap());
+        let path = std::env::temp_dir().join(format!("slip-sides-{}", std::process::id()));
+        let _ = fs::remove_file(&path);
+        let (tcp, unix) = (TcpListener::bind("127.0.0.1:0").unwrap(), UnixListener::bind(&path).unwrap());
         let address = tcp.local_addr().unwrap();
-        let (mut to_tcp, to_unix) =
-            (TcpStream::connect(address).unwrap(), UnixStream::connect(&folder).unwrap());
+        let (to_tcp, to_unix) = (TcpStream::connect(address).unwrap(), UnixStream::connect(&path).unwrap());
+        fs::remove_file(&path).unwrap();
         let (of_tcp, of_unix) = (tcp.accept().unwrap().0, unix.accept().unwrap().0);
-        to_tcp.write_all(b"x").unwrap();
-        let pair = UnixStream::pair().unwrap();
-        let (mut sockets, mut endpoints) = (Sockets::of(std::process::id()), Endpoints::default());
-        let mut side = |file: &dyn std::os::fd::AsFd| {
+        let (pair, pid) = (UnixStream::pair().unwrap(), std::process::id());
+        // By asking, and by the tables.
+        for reader in [SocketReader::open(pid).ok(), None] {
+            let (mut sockets, mut endpoints) = (Sockets::of(pid, 0), Endpoints::default());
             sockets.rests_until_ns = 0;
-            sockets.side(std::process::id(), inode(&file.as_fd()), 1, &mut endpoints)
-        };
-        assert_eq!([side(&tcp), side(&unix)], [Side::Listens; 2]);
-        assert_eq!([side(&of_tcp), side(&of_unix)], [Side::Inbound; 2]);
-        assert_eq!(side(&to_tcp), Side::Outbound(Some(0)));
-        // Only some kernels tell who the other one is.
-        let (to_unix, of_pair) = (side(&to_unix), side(&pair.0));
-        if to_unix == Side::Outbound(Some(1)) {
-            assert_eq!(of_pair, Side::Neither);
-            assert_eq!(endpoints.list()[1].address, folder.display().to_string());
-        } else {
-            assert_eq!([to_unix, of_pair], [Side::Outbound(None); 2]);
+            let mut side =
+                |file: &dyn AsFd| sockets.side((pid, reader.as_ref()), inode(file), 1, &mut endpoints);
+            assert_eq!([side(&tcp), side(&unix)], [Side::Listens; 2]);
+            assert_eq!([side(&of_tcp), side(&of_unix)], [Side::Inbound; 2]);
+            assert_eq!(side(&to_tcp), Side::Outbound(Some(0)));
+            if reader.as_ref().is_some_and(|reader| reader.read(inode(&tcp).0).is_ok()) {
+                assert_eq!([side(&to_unix), side(&pair.0)], [Side::Outbound(Some(1)), Side::Neither]);
+                assert_eq!(endpoints.list()[1].address, path.display().to_string());
+            } else {
+                assert_eq!([side(&to_unix), side(&pair.0)], [Side::Outbound(None); 2]);
+            }
+            assert_eq!(endpoints.list()[0].address, address.to_string());
         }
-        assert_eq!(endpoints.list()[0].address, address.to_string());
-        fs::remove_file(&folder).unwrap();
     }
 
     #[test]
     fn tables_are_left_alone_for_a_while() {
-        let mut sockets = Sockets::default();
-        let mut endpoints = Endpoints::default();
-        let pid = std::process::id();
-        assert_eq!(sockets.side(pid, u64::MAX, 1, &mut endpoints), Side::Neither);
-        assert!(sockets.rests_until_ns > 1);
-        assert_eq!(sockets.side(pid, u64::MAX, 1, &mut endpoints), Side::Neither);
-        assert_eq!(sockets.side(pid, u64::MAX - 1, 1, &mut endpoints), Side::Unknown);
+        let (mut sockets, mut endpoints, pid) =
+            (Sockets::default(), Endpoints::default(), std::process::id());
+        let mut side = |inode| sockets.side((pid, None), (0, inode), 1, &mut endpoints);
+        assert_eq!(
+            [side(u64::MAX), side(u64::MAX), side(u64::MAX - 1)],
+            [Side::Neither, Side::Neither, Side::Unknown]
+        );
     }
 
     proptest! {
