@@ -112,12 +112,12 @@ fn a_pool_is_recorded_with_its_budget() {
     fpm.fetch("a.php", "/");
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("a.slip");
-    let mut recorder = Recorder::start(&file, &["--fpm", &fpm.pool, "--budget"]);
+    let mut recorder = Recorder::start(&file, &["--fpm", &fpm.pool, "--budget", "--rung", "tracepoints"]);
     let is_there = || (recorder.has_ended() || file.exists()).then_some(());
     wait_for("the recording", is_there);
     if recorder.has_ended() {
         let ran = recorder.ends();
-        assert!([4, 5].contains(&ran.code) && ran.stderr.contains("without `--budget`"), "{}", ran.stderr);
+        assert!([4, 5].contains(&ran.code) && ran.stderr.contains("`--rung proc`"), "{}", ran.stderr);
         return slip_testkit::skip("a_pool_is_recorded_with_its_budget", ran.stderr.trim());
     }
     (0..10).for_each(|_| drop(fpm.fetch("a.php", "/")));
@@ -140,15 +140,49 @@ fn a_pool_is_recorded_with_its_budget() {
 }
 
 #[test]
-fn what_keeps_a_budget_is_in_the_kernel() {
+fn a_budget_is_kept_by_looks_with_either_sampler() {
+    let Some(build) = builds().into_iter().next() else { return };
+    let fpm = Fpm::start_pool(&build, Pool::default(), &[("a.php", "<?php usleep(15000);")]);
+    fpm.fetch("a.php", "/");
+    let folder = tempfile::tempdir().unwrap();
+    for sampler in ["auto", "outside"] {
+        let file = folder.path().join(sampler);
+        let name = file.to_str().unwrap();
+        let arguments = ["--fpm", &fpm.pool, "--sampler", sampler, "--budget", "--rung", "proc"];
+        let recorder = Recorder::start(&file, &arguments);
+        wait_for("the recording", || file.exists().then_some(()));
+        let told = || {
+            fpm.fetch("a.php", "/");
+            let ran = run(&["budget", name, "--format", "json"]);
+            (ran.code == 0).then(|| ran.json()).filter(|json| json["requests"]["count"].as_u64() > Some(10))
+        };
+        let json = wait_for("ten requests", told);
+        assert_eq!((&json["measured_by"], &json["workers"]["excess_ns"]), (&"proc".into(), &0.into()));
+        let lines = json["workers"]["lines"].as_array().unwrap();
+        let ns = |line: &serde_json::Value| line["ns"].as_u64().unwrap();
+        assert_eq!(Some(lines.iter().map(ns).sum()), json["workers"]["watched_ns"].as_u64());
+        let sleep = lines.iter().find(|line| line["line"] == "sleep").unwrap();
+        assert!(ns(sleep) > 10 * 10_000_000, "{sleep}");
+        recorder.interrupt();
+        let ran = recorder.ends();
+        assert_eq!(ran.code, 130);
+        // It was asked for.
+        assert!(!ran.stderr.contains("note: the budget"), "{}", ran.stderr);
+        let ran = run(&["budget", name]);
+        assert!(
+            ran.stdout.contains(" by proc; cannot see: threads are looked at 200 times"),
+            "{}",
+            ran.stdout
+        );
+        let ran = run(&["report", name]);
+        assert!(ran.stdout.contains("what workers were blocked by is sampled"), "{}", ran.stdout);
+    }
+}
+
+#[test]
+fn options_of_a_budget_need_one() {
     let pid = std::process::id().to_string();
-    let ran = run(&["record", "--pid", &pid, "--budget", "--sampler", "outside"]);
-    assert_eq!(ran.code, 2);
-    assert!(
-        ran.stderr.contains("error: the budget is kept by programs in the kernel\nhint: "),
-        "{}",
-        ran.stderr
-    );
-    let ran = run(&["record", "--pid", &pid, "--no-uprobes"]);
-    assert_eq!(ran.code, 2);
+    for options in [&["--no-uprobes"][..], &["--rung", "proc"], &["--budget", "--rung", "guesses"]] {
+        assert_eq!(run(&[&["record", "--pid", &pid], options].concat()).code, 2, "{options:?}");
+    }
 }

@@ -70,6 +70,26 @@ fn who_may_not_use_the_kernel_s_sampler_is_told_and_has_the_other() {
 }
 
 #[test]
+fn who_may_not_keep_a_budget_in_the_kernel_has_a_coarse_one_and_is_told() {
+    if !root_or_skip("who_may_not_keep_a_budget_in_the_kernel_has_a_coarse_one_and_is_told") {
+        return;
+    }
+    let program = python();
+    let command = ["--", program.to_str().unwrap(), "-c", "sum(i * i for i in range(5_000_000))"];
+    let asked =
+        |rung: &[&'static str]| [&["record", "--rate", "499", "--budget"], rung, &command[..]].concat();
+    let (ran, files) = run_in_folder(&NOBODY, &asked(&[]));
+    assert_eq!((ran.code, files), (0, 2), "{}", ran.stderr);
+    let note =
+        "\nnote: the budget is kept by looks at /proc, not by the kernel: the kernel refuses eBPF programs";
+    assert!(ran.stderr.contains(note), "{}", ran.stderr);
+    let ran = run_with(&NOBODY, &asked(&["--rung", "tracepoints"]));
+    assert!(ran.code == 5 && ran.stderr.contains("`--rung proc` needs nothing"), "{}", ran.stderr);
+    let (ran, _) = run_in_folder(&NOBODY, &asked(&["--rung", "proc"]));
+    assert!(ran.code == 0 && !ran.stderr.contains("note: the budget"), "{}", ran.stderr);
+}
+
+#[test]
 fn on_a_kernel_that_does_not_describe_itself_stacks_are_read_from_outside() {
     const NAME: &str = "on_a_kernel_that_does_not_describe_itself_stacks_are_read_from_outside";
     if !root_or_skip(NAME) {
