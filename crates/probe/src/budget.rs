@@ -97,8 +97,9 @@ pub struct BudgetTarget {
     pub runtime: Option<(u64, u64)>,
     /// It runs PHP, whose requests begin where two of its functions are called.
     pub is_php: bool,
-    /// Where PHP has a byte and a pointer that are both zero as long as it is in no request. Only who looks from outside needs them.
-    pub in_request: Option<[u64; 2]>,
+    /// Where PHP has a byte and a pointer that are both zero as long as it is in no request, and a number that each request has for
+    /// itself, or 0. Only who looks from outside needs them.
+    pub in_request: Option<[u64; 3]>,
 }
 
 /// The programs, and what they keep.

@@ -26,7 +26,7 @@ use self::account::{Account, Counted, Found, Look};
 use self::call::{Awaits, Doing};
 use self::socket::{Endpoints, Side, Sockets};
 use crate::ProbeError;
-use crate::budget::{BudgetEvent, BudgetTarget, ThreadTimes};
+use crate::budget::{BudgetEvent, BudgetTarget, ServedTimes, ThreadTimes};
 use crate::rung::{BudgetSource, Rung};
 
 /// Time between two looks. No round number, so that they do not keep in step with what a target does at each tick of a clock.
@@ -99,7 +99,7 @@ struct Thread {
     syscall: File,
     account: Account,
     /// What was found at the last look, if it holds as long as the thread does not run.
-    lasting: Option<(Counted, Found)>,
+    lasting: Option<(Counted, Found, u64)>,
 }
 
 impl PolledBudget {
@@ -151,8 +151,8 @@ impl BudgetSource for PolledBudget {
         [
             "threads are looked at 200 times a second: what they were blocked by in between is taken from that; only \
              time on a CPU and time ready for one are exact",
-            "requests are seen by these looks: of those shorter than 5 ms most are missed, those without a pause \
-             between them count as one, and their begins and ends are some ms off",
+            "requests are seen by these looks: of those shorter than 5 ms most are missed, begins and ends are some ms \
+             off, and those of Python without a pause between them are one",
             "how long a request was queued, and what was done after its response",
             "what of a CPU's time went to memory, to the start of the interpreter or to sending: it counts as code",
             "how often servers were called and connected to, and what they speak",
@@ -266,7 +266,7 @@ impl Process {
         let mut threads = std::mem::take(&mut self.threads);
         threads.retain_mut(|thread| match thread.look(self, surroundings) {
             Some(served) => {
-                events.extend(served.map(|served| BudgetEvent::Served(Box::new(served))));
+                events.extend(served.into_iter().map(|served| BudgetEvent::Served(Box::new(served))));
                 true
             }
             None => {
@@ -277,16 +277,18 @@ impl Process {
         self.threads = threads;
     }
 
-    /// What a blocked thread is found in, and whether it stays that as long as it does not run.
-    fn find(&mut self, doing: Doing, now_ns: u64, surroundings: &mut Surroundings) -> (Found, bool) {
-        match self.is_in_request() {
-            Some(false) => (Found::Idle, true),
-            Some(true) => {
-                let (found, lasts) = self.find_in(doing, now_ns, surroundings);
-                // It may wait for connections of its own.
-                (if found == Found::Idle { OTHER } else { found }, lasts)
-            }
-            None => self.find_in(doing, now_ns, surroundings),
+    /// What a thread is found in, in which request, and whether that stays so as long as it does not run.
+    fn find(&mut self, doing: Doing, now_ns: u64, surroundings: &mut Surroundings) -> (Found, u64, bool) {
+        let says = self.says_of_request();
+        let (found, lasts) = match says {
+            Some((false, _)) if doing != Doing::Runs => (Found::Idle, true),
+            _ => self.find_in(doing, now_ns, surroundings),
+        };
+        match says {
+            // It may wait for connections of its own.
+            Some((true, request)) => (if found == Found::Idle { OTHER } else { found }, request, lasts),
+            Some((false, request)) => (found, request, lasts),
+            None => (found, 0, lasts),
         }
     }
 
@@ -378,13 +380,15 @@ impl Process {
         call::registered(&String::from_utf8_lossy(&bytes)).take(MAX_REGISTERED).collect()
     }
 
-    /// What PHP says itself; `None` of another program.
-    fn is_in_request(&self) -> Option<bool> {
-        let [byte, pointer] = self.target.in_request?;
-        let ranges = [Range::new(RemoteAddr(byte), 1), Range::new(RemoteAddr(pointer), 8)];
-        let mut bytes = [0; 9];
+    /// What PHP says itself: whether it is in a request, and in which. `None` of another program.
+    fn says_of_request(&self) -> Option<(bool, u64)> {
+        let [byte, pointer, number] = self.target.in_request?.map(RemoteAddr);
+        let ranges = [Range::new(byte, 1), Range::new(pointer, 8), Range::new(number, 8)];
+        let mut bytes = [0; 17];
         let copied = self.memory.as_ref()?.read_ranges(&ranges, &mut bytes).ok()?;
-        (copied == ranges.len()).then_some(bytes != [0; 9])
+        let (marks, number) = bytes.split_first_chunk::<9>()?;
+        let is_in_request = *marks != [0; 9];
+        (copied == ranges.len()).then_some((is_in_request, u64::from_le_bytes(*number.first_chunk()?)))
     }
 
     /// Nothing if it cannot be read.
@@ -423,29 +427,22 @@ impl Thread {
         (!are_getting_scarce(&syscall)).then_some(Self { tid, schedstat, syscall, account, lasting: None })
     }
 
-    /// Looks at it once; the request that has ended meanwhile. `None` if the thread has ended.
-    fn look(
-        &mut self,
-        process: &mut Process,
-        surroundings: &mut Surroundings,
-    ) -> Option<Option<crate::ServedTimes>> {
+    /// Looks at it once; requests that have ended meanwhile. `None` if the thread has ended.
+    fn look(&mut self, process: &mut Process, surroundings: &mut Surroundings) -> Option<Vec<ServedTimes>> {
         let now_ns = monotonic_ns();
         let counted = self.counted()?;
-        let found = match self.lasting {
-            Some((before, found)) if before == counted => found,
+        let (found, request) = match self.lasting {
+            Some((before, found, request)) if before == counted => (found, request),
             _ => {
                 let doing = self.doing().unwrap_or(Doing::Runs);
-                let (found, lasts) = match doing {
-                    Doing::Runs => (Found::Runs, false),
-                    blocked => process.find(blocked, now_ns, surroundings),
-                };
+                let (found, request, lasts) = process.find(doing, now_ns, surroundings);
                 // What was read belongs together if it has not run meanwhile.
                 let is_whole = self.counted()? == counted;
-                self.lasting = (is_whole && lasts).then_some((counted, found));
-                if is_whole { found } else { Found::Runs }
+                self.lasting = (is_whole && lasts).then_some((counted, found, request));
+                (if is_whole { found } else { Found::Runs }, request)
             }
         };
-        Some(self.account.see(Look { now_ns, counted, found }))
+        Some(self.account.see(Look { now_ns, counted, found, request }))
     }
 
     fn counted(&self) -> Option<Counted> {

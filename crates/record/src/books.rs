@@ -218,6 +218,6 @@ fn runtime_of(pid: u32) -> Option<(u64, u64)> {
 }
 
 /// Where PHP says in process `pid` whether it is in a request.
-fn request_marks_of(pid: u32) -> Option<[u64; 2]> {
+fn request_marks_of(pid: u32) -> Option<[u64; 3]> {
     slip_zend::request_marks(&LiveProcess::open(pid).ok()?).map(|marks| marks.map(|mark| mark.0))
 }

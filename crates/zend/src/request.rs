@@ -71,17 +71,19 @@ impl Sapi {
     }
 }
 
-/// Where a process of PHP that serves FastCGI has a byte and a pointer which are both zero as long as it is in no request:
-/// `SG(sapi_started)` and `SG(request_info).path_translated`. `None` of one that does not, or whose PHP we do not know.
+/// Where a process of PHP that serves FastCGI has a byte and a pointer which are both zero as long as it is in no request, and a number
+/// of 64 bits that each request has for itself, or 0: `SG(sapi_started)`, `SG(request_info).path_translated` and
+/// `SG(global_request_time)`. `None` of one that does not, or whose PHP we do not know.
 ///
 /// The pointer is set when the request's header has been read, so while its body is read too; the byte holds until all shutdown
 /// functions have run.
-pub fn request_marks<T: Memory + Symbols + ?Sized>(target: &T) -> Option<[RemoteAddr; 2]> {
+pub fn request_marks<T: Memory + Symbols + ?Sized>(target: &T) -> Option<[RemoteAddr; 3]> {
     let version = crate::detect(target).ok()??;
     let (offsets, _) = crate::offsets::table(version.zend_module_api_no)?;
     let table = &offsets.sapi_globals;
     let globals = Sapi::named(&version.sapi).fastcgi.then(|| target.symbol("sapi_globals"))??;
-    Some([table.sapi_started, table.path_translated].map(|at| globals.offset(at as u64)))
+    let places = [table.sapi_started, table.path_translated, table.global_request_time];
+    Some(places.map(|at| globals.offset(at as u64)))
 }
 
 /// What was copied of the engine's globals, together with the frames.

@@ -39,7 +39,12 @@ pub(super) struct Look {
     pub(super) now_ns: u64,
     pub(super) counted: Counted,
     pub(super) found: Found,
+    /// A number that the request has for itself; 0 if it is not known.
+    pub(super) request: u64,
 }
+
+/// Most requests that are told apart between two looks at which a thread is blocked. Later ones are one.
+const MAX_TURNS: usize = 1_024;
 
 /// All of a thread's time since it was first known what it does.
 #[derive(Debug)]
@@ -54,6 +59,12 @@ pub(super) struct Account {
     ran_at_ns: Option<u64>,
     /// The last look.
     last: Look,
+    /// The number of the request that it is in; 0 if it is not known.
+    request: u64,
+    /// The number that was there when it was idle last: that of the request before, as long as it stays.
+    stale: u64,
+    /// Since it was blocked last, another request has begun at about these times.
+    turns: Vec<u64>,
     /// When the open request began; `None` if it is not known.
     begin_ns: Option<u64>,
     /// What the open request has taken so far.
@@ -80,32 +91,37 @@ impl Account {
         for (number, time) in (0..).zip(&mut times.endpoints) {
             time.endpoint = number;
         }
-        let last = Look { now_ns: 0, counted: Counted::default(), found: Found::Runs };
+        let last = Look { now_ns: 0, counted: Counted::default(), found: Found::Runs, request: 0 };
         Self {
             times,
             is_worker,
             since: None,
             ran_at_ns: None,
             last,
+            request: 0,
+            stale: 0,
+            turns: Vec::new(),
             begin_ns: None,
             current: PartTimes::default(),
         }
     }
 
-    /// Goes on to this look. Returns the request that has ended since the one before.
-    pub(super) fn see(&mut self, look: Look) -> Option<ServedTimes> {
+    /// Goes on to this look. Returns requests that have ended since the last one at which the thread was blocked.
+    pub(super) fn see(&mut self, look: Look) -> Vec<ServedTimes> {
         let before = std::mem::replace(&mut self.last, look);
+        self.note_request(&before, &look);
         let Some(since) = self.since else {
             if look.found == Found::Idle || self.is_worker && look.found != Found::Runs {
                 self.times.is_unknown = false;
                 self.times.first_ns = look.now_ns;
                 self.since = Some(look);
             }
-            return None;
+            self.turns.clear();
+            return Vec::new();
         };
         if look.found == Found::Runs {
             self.ran_at_ns.get_or_insert(look.now_ns);
-            return None;
+            return Vec::new();
         }
         let ran_at_ns = self.ran_at_ns.take();
         let between = Between::of(&since, ran_at_ns.map(|at| (at, before.now_ns)), &look);
@@ -113,13 +129,19 @@ impl Account {
         self.account(&since, between, ran_at_ns.is_some() && since.counted != look.counted, &look)
     }
 
-    fn account(
-        &mut self,
-        since: &Look,
-        between: Between,
-        was_seen: bool,
-        look: &Look,
-    ) -> Option<ServedTimes> {
+    fn note_request(&mut self, before: &Look, look: &Look) {
+        if look.found == Found::Idle {
+            (self.stale, self.request) = (look.request, 0);
+        } else if look.request != 0 && look.request != self.stale {
+            if self.request != 0 && self.request != look.request && self.turns.len() < MAX_TURNS {
+                self.turns.push(before.now_ns.midpoint(look.now_ns));
+            }
+            self.request = look.request;
+        }
+    }
+
+    fn account(&mut self, since: &Look, between: Between, was_seen: bool, look: &Look) -> Vec<ServedTimes> {
+        let (mut served, turns) = (Vec::new(), std::mem::take(&mut self.turns));
         let Between { head_ns, ran_ns, ready_ns, unseen_ns, tail_ns } = between;
         match (since.found, look.found) {
             (Found::Idle, Found::Idle) if !was_seen => {
@@ -128,7 +150,7 @@ impl Account {
                 add(&mut self.times.serving, Part::Wake, ready_ns);
                 self.times.idle_ns += head_ns + unseen_ns + tail_ns;
                 self.times.crowded += u64::from(since.counted != look.counted);
-                return None;
+                return served;
             }
             (Found::Idle, _) => {
                 self.times.idle_ns += head_ns;
@@ -136,23 +158,40 @@ impl Account {
             }
             (found, _) => self.wait(found, head_ns),
         }
-        add(&mut self.current, Part::Code, ran_ns);
-        add(&mut self.current, Part::Wake, ready_ns);
         if let Found::Blocked(Part::Wait, Some(endpoint)) = since.found
             && let Some(time) = self.times.endpoints.get_mut(endpoint as usize)
         {
             time.wake_ns += ready_ns;
         }
-        match (since.found, look.found) {
-            (Found::Idle, Found::Idle) => add(&mut self.current, Part::Other, unseen_ns),
-            (found, Found::Idle) | (_, found) => self.wait(found, unseen_ns),
+        // Each request has its share of the time between the two waits, as it took of it.
+        let unseen = match (since.found, look.found) {
+            (Found::Idle, Found::Idle) => Found::Blocked(Part::Other, None),
+            (found, Found::Idle) | (_, found) => found,
+        };
+        let (begin_ns, all) = (since.now_ns + head_ns, [ran_ns, ready_ns, unseen_ns]);
+        let all_ns = ran_ns + ready_ns + unseen_ns;
+        let mut done = [0; 3];
+        let ends = turns.into_iter().map(Some).chain([None]);
+        for turn_ns in ends {
+            let until_ns = turn_ns.map_or(all_ns, |at| at.saturating_sub(begin_ns).min(all_ns));
+            let now_done = all.map(|ns| share(ns, until_ns, all_ns));
+            add(&mut self.current, Part::Code, now_done[0] - done[0]);
+            add(&mut self.current, Part::Wake, now_done[1] - done[1]);
+            self.wait(unseen, now_done[2] - done[2]);
+            done = now_done;
+            if turn_ns.is_some() {
+                let turn_ns = begin_ns + done.iter().sum::<u64>();
+                served.extend(self.end(turn_ns));
+                self.begin_ns = Some(turn_ns);
+            }
         }
         if look.found == Found::Idle {
             self.times.idle_ns += tail_ns;
-            return self.end(look.now_ns - tail_ns);
+            served.extend(self.end(look.now_ns - tail_ns));
+        } else {
+            self.wait(look.found, tail_ns);
         }
-        self.wait(look.found, tail_ns);
-        None
+        served
     }
 
     fn wait(&mut self, found: Found, ns: u64) {
@@ -235,6 +274,12 @@ impl Between {
     }
 }
 
+/// What belongs to the first `until` of `all`.
+fn share(ns: u64, until: u64, all: u64) -> u64 {
+    let share = (u128::from(ns) * u128::from(until)).checked_div(all.into()).unwrap_or_default();
+    u64::try_from(share).unwrap_or(ns)
+}
+
 fn add(times: &mut PartTimes, part: Part, ns: u64) {
     let sum = &mut times.0[part as usize];
     *sum = sum.saturating_add(ns);
@@ -252,7 +297,12 @@ mod tests {
     fn look(now_ns: u64, ran_ns: u64, ready_ns: u64, found: Found) -> Look {
         // It has had a CPU if anything of that has grown.
         let counted = Counted { ran_ns, ready_ns, turns: ran_ns + ready_ns };
-        Look { now_ns, counted, found }
+        Look { now_ns, counted, found, request: 0 }
+    }
+
+    fn see_one(account: &mut Account, look: Look) -> ServedTimes {
+        let [served] = account.see(look)[..] else { panic!("not one request") };
+        served
     }
 
     fn total_ns(times: &ThreadTimes) -> u64 {
@@ -274,9 +324,9 @@ mod tests {
             // 12 of 20: 6 each.
             look(60, 10, 2, SLEEP),
         ];
-        assert_eq!(looks.map(|look| account.see(look)), [None; 7]);
+        assert!(looks.map(|look| account.see(look)).concat().is_empty());
         assert_eq!(account.times().opened, 1);
-        let served = account.see(look(70, 12, 2, Found::Idle)).unwrap();
+        let served = see_one(&mut account, look(70, 12, 2, Found::Idle));
         assert_eq!((served.begin_ns, served.end_ns), (23, 66));
         let parts = [Part::Code, Part::Wake, Part::Wait, Part::Sleep].map(|part| served.serving.of(part));
         assert_eq!(parts, [12, 2, 3 + 10 + 6, 6 + 4]);
@@ -291,7 +341,7 @@ mod tests {
     fn what_was_missed_between_two_looks_is_served_without_a_request() {
         let mut account = Account::new(7, 7, false);
         account.see(look(10, 0, 0, Found::Idle));
-        assert_eq!(account.see(look(20, 3, 1, Found::Idle)), None);
+        assert!(account.see(look(20, 3, 1, Found::Idle)).is_empty());
         let times = account.times();
         assert_eq!((times.idle_ns, times.serving.of(Part::Code), times.serving.of(Part::Wake)), (6, 3, 1));
         assert_eq!((times.ended, times.crowded), (0, 1));
@@ -304,7 +354,7 @@ mod tests {
         account.see(look(20, 0, 0, Found::Runs));
         account.see(look(40, 9, 0, Found::Runs));
         // 10 before it was seen, 10 after, and 11 of 31 between these looks.
-        let served = account.see(look(50, 9, 0, Found::Idle)).unwrap();
+        let served = see_one(&mut account, look(50, 9, 0, Found::Idle));
         assert_eq!((served.begin_ns, served.end_ns), (20, 40));
         assert_eq!((served.serving.of(Part::Code), served.serving.of(Part::Other)), (9, 11));
     }
@@ -326,10 +376,32 @@ mod tests {
         assert!(account.times().is_unknown);
         account.see(look(20, 9, 0, WAIT));
         assert!(!account.times().is_unknown);
-        assert_eq!(account.see(look(30, 9, 0, WAIT)), None);
-        assert_eq!(account.see(look(41, 10, 0, Found::Idle)), None);
+        assert!(account.see(look(30, 9, 0, WAIT)).is_empty());
+        assert!(account.see(look(41, 10, 0, Found::Idle)).is_empty());
         let times = account.times();
         assert_eq!((times.ended, times.serving.of(Part::Wait), times.first_ns), (0, 15, 20));
+    }
+
+    #[test]
+    fn requests_without_a_pause_between_them_are_told_apart_by_their_numbers() {
+        let mut account = Account::new(7, 7, false);
+        let number = |request, look| Look { request, ..look };
+        // The number of the one before is there until the next one has its own.
+        let looks = [
+            number(1, look(10, 0, 0, Found::Idle)),
+            number(1, look(20, 0, 0, Found::Runs)),
+            number(2, look(30, 0, 0, Found::Runs)),
+            number(0, look(40, 0, 0, Found::Runs)),
+            number(3, look(50, 0, 0, Found::Runs)),
+        ];
+        assert!(looks.map(|look| account.see(look)).concat().is_empty());
+        // 40 of 50 on a CPU, 5 before these and 5 after.
+        let served = account.see(number(4, look(60, 40, 0, WAIT)));
+        let spans: Vec<_> = served.iter().map(|served| (served.begin_ns, served.end_ns)).collect();
+        assert_eq!(spans, [(15, 45), (45, 55)]);
+        assert_eq!(served[0].serving.of(Part::Code), 30);
+        let last = see_one(&mut account, number(4, look(70, 40, 0, Found::Idle)));
+        assert_eq!((last.begin_ns, last.end_ns, last.serving.of(Part::Wait)), (55, 60, 5));
     }
 
     fn any_found() -> impl Strategy<Value = Found> {
@@ -339,16 +411,16 @@ mod tests {
     proptest! {
         #[test]
         fn any_looks_add_up(
-            steps in prop::collection::vec((0_u64..1_000, 0_u64..1_500, 0_u64..300, any_found()), 0..60),
+            steps in prop::collection::vec((0_u64..1_000, 0_u64..1_500, 0_u64..300, any_found(), 0_u64..4), 0..60),
             is_worker in any::<bool>(),
         ) {
             let mut account = Account::new(7, 7, is_worker);
             let (mut now, mut ran, mut ready) = (1_000, 0, 0);
             let mut served_ns = 0;
-            for (after, more_ran, more_ready, found) in steps {
+            for (after, more_ran, more_ready, found, request) in steps {
                 // The scheduler may say more than our clock.
                 (now, ran, ready) = (now + after, ran + more_ran, ready + more_ready);
-                if let Some(served) = account.see(look(now, ran, ready, found)) {
+                for served in account.see(Look { request, ..look(now, ran, ready, found) }) {
                     prop_assert_eq!(served.serving.total_ns(), served.end_ns - served.begin_ns);
                     served_ns += served.serving.total_ns();
                 }
