@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use slip_model::{CpuTaker, Language, Recording, State};
 
 use crate::calls::CallTimes;
+use crate::Line;
 use crate::requests::RequestTimes;
 use crate::servers::ServerTimes;
 use crate::workers::WorkerTimes;
@@ -51,6 +52,12 @@ impl BudgetTable {
     /// Whether what workers were blocked by was sampled, and only the rest measured.
     pub fn is_by_looks(&self) -> bool {
         self.rung == "proc"
+    }
+
+    /// Whether this way would see time of this line. If not, there is none in it, and that says nothing.
+    pub fn sees(&self, line: Line) -> bool {
+        let unseen = [Line::Queue, Line::Boot, Line::After, Line::Between];
+        !(self.is_by_looks() && unseen.contains(&line))
     }
 
     /// The budget of this recording; `None` if none was measured.
@@ -116,6 +123,17 @@ mod tests {
         assert_eq!((table.workers, table.engine), (2, None));
         let takers: Vec<_> = table.takers.iter().map(|taker| &*taker.name).collect();
         assert_eq!(takers, ["mysqld", "", "php-fpm8.2"]);
+    }
+
+    #[test]
+    fn looks_do_not_see_every_line() {
+        let table = |rung: &str| {
+            let budget = slip_model::Budget { rung: rung.into(), ..budget() };
+            BudgetTable::of(&Recording { budget: Some(budget), ..Recording::default() }).unwrap()
+        };
+        let seen = |rung| Line::ALL.into_iter().filter(|line| table(rung).sees(*line)).count();
+        assert_eq!((seen("tracepoints"), seen("proc")), (Line::ALL.len(), Line::ALL.len() - 4));
+        assert!(!table("proc").sees(Line::Queue));
     }
 
     #[test]

@@ -158,6 +158,10 @@ impl Books {
         if is_php && self.uses_uprobes && !served.is_started {
             return None;
         }
+        // One that began before the recording is in the worker's time alone: not all of it belongs here.
+        if served.begin_ns < self.start_ns {
+            return None;
+        }
         let since = |ns: u64| ns.saturating_sub(self.start_ns);
         let (queued_ns, begin_ns) = (since(served.queued_ns), since(served.begin_ns));
         let (response_ns, end_ns) = (since(served.response_ns), since(served.end_ns));

@@ -161,7 +161,7 @@ fn worker_times(text: &mut String, table: &BudgetTable, style: Style) {
     let mut rows = Table::new(&["line", ">share", ">time", "what"]);
     let total_ns = table.time.total_ns();
     for row in &table.time.lines {
-        if row.line == Line::Unknown && row.ns == 0 {
+        if row.ns == 0 && (row.line == Line::Unknown || !table.sees(row.line)) {
             continue;
         }
         let what = row.line.meaning().to_owned();
@@ -277,14 +277,15 @@ fn request_times(text: &mut String, table: &BudgetTable, style: Style) {
         rows.row([name.to_owned(), share].into_iter().chain(times));
     };
     for line in &requests.lines {
-        if line.line != Line::Unknown || line.total_ns > 0 {
+        let says_nothing = line.line == Line::Unknown || !table.sees(line.line);
+        if line.total_ns > 0 || !says_nothing {
             row(line.line.name(), percent(line.tenths), line.spread);
         }
     }
     // The lines add up to another mean if some requests are in the whole alone.
     let adds_up = requests.shared == 0 && requests.excess_ns == 0;
     row("whole", if adds_up { percent(1_000) } else { String::new() }, whole);
-    if let Some(after) = requests.after {
+    if let Some(after) = requests.after.filter(|_| table.sees(Line::After)) {
         row("AFTER", String::new(), after);
     }
     style.table(text, &rows);

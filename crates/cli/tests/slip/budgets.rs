@@ -120,9 +120,11 @@ fn a_pool_is_recorded_with_its_budget() {
         assert!([4, 5].contains(&ran.code) && ran.stderr.contains("`--rung proc`"), "{}", ran.stderr);
         return slip_testkit::skip("a_pool_is_recorded_with_its_budget", ran.stderr.trim());
     }
+    let name = file.to_str().unwrap();
+    // A request that begins before the recording is not in it.
+    wait_for("its begin", || (run(&["budget", name]).code == 0).then_some(()));
     (0..10).for_each(|_| drop(fpm.fetch("a.php", "/")));
     // They are in the file with the next flush, while it is being recorded.
-    let name = file.to_str().unwrap();
     let told = || {
         let ran = run(&["budget", name, "--format", "json"]);
         (ran.code == 0).then(|| ran.json()).filter(|json| json["requests"]["count"] == 10)
@@ -174,6 +176,8 @@ fn a_budget_is_kept_by_looks_with_either_sampler() {
             "{}",
             ran.stdout
         );
+        // What was not looked for is not nothing.
+        assert!(!ran.stdout.contains("QUEUE") && !ran.stdout.contains("AFTER"), "{}", ran.stdout);
         let ran = run(&["report", name]);
         assert!(ran.stdout.contains("what workers were blocked by is sampled"), "{}", ran.stdout);
     }
