@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 
 use slip_model::{CpuTaker, Language, Recording, State};
 
-use crate::calls::CallTimes;
 use crate::Line;
+use crate::calls::CallTimes;
 use crate::requests::RequestTimes;
 use crate::servers::ServerTimes;
 use crate::workers::WorkerTimes;
