@@ -372,6 +372,10 @@ impl Anchor for ThreadAnchor {
         self.frame.is_over(frame)
     }
 
+    fn is_called(&self, frame: &[u8]) -> bool {
+        self.frame.is_called(frame)
+    }
+
     fn runs(&self, frame: &[u8]) -> Option<bool> {
         self.frame.runs(frame)
     }

@@ -194,6 +194,13 @@ pub trait Anchor {
         None
     }
 
+    /// Whether what was copied can hardly be anything but the frame of a function that has been called and has not returned. False if
+    /// that cannot be told.
+    fn is_called(&self, frame: &[u8]) -> bool {
+        let _ = frame;
+        false
+    }
+
     /// Whether the code of a frame is being run, or has called C; `None` if frames do not say that. The innermost one of a chain that has
     /// not ended runs.
     fn runs(&self, frame: &[u8]) -> Option<bool> {
@@ -547,6 +554,10 @@ impl ChainReader {
         if climbed != Climbed::Whole {
             return climbed;
         }
+        // `addrs` begins with the innermost.
+        self.addrs.reverse();
+        let missing = climb.missing_caller(&self.addrs);
+        self.addrs.reverse();
         chain.bytes.clear();
         for frame in self.addrs.iter().filter_map(|addr| climb.first(*addr)) {
             chain.bytes.extend_from_slice(frame);
@@ -557,6 +568,10 @@ impl ChainReader {
         chain.truncated = false;
         self.known.note(anchor, self.layout.len, &chain.addrs, &chain.bytes);
         self.note_shims(anchor, chain);
+        if let Some(caller) = missing {
+            self.steady = None;
+            note(&mut self.lately, std::iter::once(Range::new(caller, self.layout.len)));
+        }
         self.predict(anchor, head);
         climbed
     }

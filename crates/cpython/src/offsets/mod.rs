@@ -37,6 +37,9 @@ const MAX_CODE_BYTES: usize = 1_024;
 /// Largest offset within a string, dictionary or type.
 const MAX_OBJECT_BYTES: usize = 4 * 1_024;
 
+/// So far from the begin of its code object an instruction is looked for.
+const MAX_INSTRUCTION_BYTES: u64 = 1_024 * 1_024;
+
 /// The offsets of one build of CPython. All have been checked: within what is read of a structure, and small.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Offsets {
@@ -395,6 +398,17 @@ impl FrameOffsets {
         }
     }
 
+    /// Whether what was copied can hardly be anything but the frame of a function that has been called and has not returned, from 3.12 on:
+    /// it stands at an instruction that lies in its code object. Before that, no frame of a function has a caller that lies elsewhere.
+    pub(crate) fn is_called(&self, frame: &[u8]) -> bool {
+        let is_live = self.is_over(frame) == Some(false) || self.runs(frame) == Some(true);
+        let code = addr_at(frame, self.executable).0 & !TAG_BITS;
+        let instruction = addr_at(frame, self.instr_ptr).0;
+        is_live
+            && self.owner_of(frame) == FRAME_OWNED_BY_THREAD
+            && (1..MAX_INSTRUCTION_BYTES).contains(&instruction.wrapping_sub(code))
+    }
+
     /// Whether the evaluation loop runs a frame, from 3.11 to 3.13: it puts the top of the value stack back where it enters another
     /// frame, and where it returns. What stands for the interpreter does not say.
     pub(crate) fn runs(&self, frame: &[u8]) -> Option<bool> {
@@ -721,6 +735,24 @@ pub(crate) mod tests {
         assert_eq!(calling(CALL + 1, 0x2001), Calling::No);
         // No reference is tagged.
         assert_eq!([calling(CALL, 0), calling(CALL, 1)], [Calling::No; 2]);
+    }
+
+    #[test]
+    fn a_function_that_is_called_stands_at_an_instruction_of_its_own() {
+        let frame = FrameOffsets { running: Running::Instruction(&[]), ..OFFSETS.frame };
+        let is_called = |executable: u64, instruction: u64, owner: u8| {
+            let mut bytes = vec![0; frame.len];
+            bytes[frame.executable..frame.executable + 8].copy_from_slice(&executable.to_le_bytes());
+            bytes[frame.instr_ptr..frame.instr_ptr + 8].copy_from_slice(&instruction.to_le_bytes());
+            bytes[frame.owner] = owner;
+            frame.is_called(&bytes)
+        };
+        assert!(is_called(0x2001, 0x20d0, FRAME_OWNED_BY_THREAD));
+        assert!(!is_called(0x2001, 0x1ff0, FRAME_OWNED_BY_THREAD));
+        assert!(!is_called(0x2001, 0x2000 + MAX_INSTRUCTION_BYTES, FRAME_OWNED_BY_THREAD));
+        assert!(!is_called(1, 0xd0, FRAME_OWNED_BY_THREAD), "it has returned");
+        assert!(!is_called(0x2001, 0x20d0, FRAME_OWNED_BY_GENERATOR));
+        assert!(!is_called(0x2001, 0x20d0, frame.first_shim_owner));
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! 1. The chain is followed outwards from where the anchor saw the innermost frame, or else from where it was the last time.
 //! 2. From the outermost frame inwards, each has to wait for the next one. The first that does not is the innermost.
 //! 3. If all of them wait, frames are searched for that have the last one for their caller: they have returned before the anchor was read.
+//!    A frame whose caller was not copied tells where to look for that from then on: the anchor may never be there when it is.
 //!
 //! Frames in one piece belong together: it is copied within some 100 ns. Generators lie elsewhere and are copied right after the chunk. Where
 //! frames say that their function has returned, one that has not is taken to be called by what is in its caller's place; only a caller that
@@ -25,6 +26,9 @@ const MAX_STARTS: usize = 16;
 
 /// A callee is searched for in so many bytes behind the frame before it: locals and values of that lie between.
 const MAX_SEARCH_BYTES: u64 = 1_024;
+
+/// C that is called by a function uses at most so much of its stack until it calls another one: all that a thread has as a rule.
+const MAX_C_STACK_BYTES: u64 = 8 * 1_024 * 1_024;
 
 /// So often C may be between two frames that returned before the anchor was read.
 const MAX_BY_C: usize = 4;
@@ -326,41 +330,56 @@ impl<'a, M: Memory + ?Sized> Climb<'a, M> {
 
     /// Searches for frames that have `caller` for their caller, behind those of the chain, which begins with the outermost.
     fn callees(&self, caller: RemoteAddr, addrs: &[RemoteAddr]) -> Callees {
-        let (len, previous) = (self.layout.len, self.layout.previous);
         let mut found = Callees::default();
         let shims = self.remembered().map(|(shim, _)| shim).filter(|shim| {
             self.first(*shim).is_some_and(|frame| self.layout.previous(frame) == caller)
                 && self.calling(caller, *shim) != Calling::No
         });
         found.shims.extend(shims);
-        for (piece, (start, _)) in self.look.pieces.iter().zip(&self.look.starts) {
-            let last = addrs.iter().rev().find(|addr| piece.find(**addr, len).is_some());
-            let from = last.map_or(piece.addr.0, |addr| addr.0 + len as u64);
-            let to = piece.end().min(from.saturating_add(MAX_SEARCH_BYTES));
-            let Some(bytes) = self.look.bytes.get(*start..*start + piece.len) else { continue };
-            let (from, to) = ((from - piece.addr.0) as usize, (to - piece.addr.0) as usize);
-            for at in (from..).step_by(8).take_while(|at| at + len <= to) {
-                if bytes[at + previous..at + previous + 8] != caller.0.to_le_bytes() {
-                    continue;
-                }
-                let (addr, frame) = (piece.addr.offset(at as u64), &bytes[at..at + len]);
-                if !self.anchor.may_be_frame(frame) {
-                    continue;
-                }
-                match self.calling(caller, addr) {
-                    Calling::No => {}
-                    _ if self.anchor.is_shim(frame) => {
-                        if !found.shims.contains(&addr) {
-                            found.shims.push(addr);
-                        }
+        for (addr, frame) in self.behind(addrs) {
+            if self.layout.previous(frame) != caller || !self.anchor.may_be_frame(frame) {
+                continue;
+            }
+            match self.calling(caller, addr) {
+                Calling::No => {}
+                _ if self.anchor.is_shim(frame) => {
+                    if !found.shims.contains(&addr) {
+                        found.shims.push(addr);
                     }
-                    Calling::Unknown if self.may_lead(caller, addr) => found.by_c.push(addr),
-                    Calling::Apart | Calling::Unknown => found.is_unclear = true,
-                    Calling::Yes => found.is_unclear |= found.called.replace(addr).is_some(),
                 }
+                Calling::Unknown if self.may_lead(caller, addr) => found.by_c.push(addr),
+                Calling::Apart | Calling::Unknown => found.is_unclear = true,
+                Calling::Yes => found.is_unclear |= found.called.replace(addr).is_some(),
             }
         }
         found
+    }
+
+    /// What may be a frame behind those of the chain, in each piece.
+    fn behind<'b>(&'b self, addrs: &'b [RemoteAddr]) -> impl Iterator<Item = (RemoteAddr, &'b [u8])> {
+        let len = self.layout.len;
+        self.look.pieces.iter().zip(&self.look.starts).flat_map(move |(piece, (start, _))| {
+            let last = addrs.iter().rev().find(|addr| piece.find(**addr, len).is_some());
+            let from = last.map_or(piece.addr.0, |addr| addr.0 + len as u64);
+            let to = piece.end().min(from.saturating_add(MAX_SEARCH_BYTES));
+            let bytes = self.look.bytes.get(*start..*start + piece.len).unwrap_or_default();
+            let (from, to) = ((from - piece.addr.0) as usize, (to - piece.addr.0) as usize);
+            let starts = (from..).step_by(8).take_while(move |at| at + len <= to);
+            starts.filter_map(move |at| Some((piece.addr.offset(at as u64), bytes.get(at..at + len)?)))
+        })
+    }
+
+    /// The caller of a frame that has been called and is not on the chain, `addrs`, if that caller was not copied: what stands for the
+    /// interpreter between C and a function is at another place for each way through C, and until it is known nothing leads to the
+    /// frame. C goes on below the last place that is known.
+    pub(super) fn missing_caller(&self, addrs: &[RemoteAddr]) -> Option<RemoteAddr> {
+        let shim = addrs.iter().rev().find(|addr| self.is_shim(**addr))?;
+        let below = shim.0.saturating_sub(MAX_C_STACK_BYTES)..shim.0;
+        self.behind(addrs).find_map(|(_, frame)| {
+            let caller = self.layout.previous(frame);
+            let is_missing = below.contains(&caller.0) && self.copied(caller).is_none();
+            (is_missing && self.anchor.is_called(frame)).then_some(caller)
+        })
     }
 
     /// Whether the frames in different pieces, which were not copied at the same moment, belong together all the same. What stands for the

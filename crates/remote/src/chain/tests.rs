@@ -301,6 +301,88 @@ fn a_loop_and_a_wild_pointer_end() {
     assert!(chain.addrs.is_empty());
 }
 
+/// A function that C has called by way of what stands for the interpreter, and that has returned when the anchor is read.
+struct ThroughC {
+    is_shim_there: bool,
+}
+
+/// What stands for the interpreter and called the first function, further out in the C stack.
+const ENTRY: u64 = SHIM + 0x800;
+
+impl ThroughC {
+    const CALLER: u64 = STACK + FRAME;
+    const CALLEE: u64 = STACK + 2 * FRAME;
+
+    fn word(&self, addr: u64) -> u64 {
+        let (function, previous, instruction) = match addr & !0x1f {
+            ENTRY => (SHIM, 0, 0),
+            STACK => (1, ENTRY, 1),
+            Self::CALLER => (2, STACK, 1),
+            SHIM if self.is_shim_there => (SHIM, Self::CALLER, 0),
+            Self::CALLEE => (3, SHIM, 0),
+            ANCHOR => (Self::CALLER, 0, 0),
+            _ => (0, 0, 0),
+        };
+        [function, previous, instruction, 0][(addr & 0x1f) as usize / 8]
+    }
+}
+
+impl Memory for ThroughC {
+    fn read(&self, addr: RemoteAddr, buf: &mut [u8]) -> Result<(), ReadError> {
+        for (nth, word) in buf.chunks_mut(8).enumerate() {
+            word.copy_from_slice(&self.word(addr.0 + nth as u64 * 8).to_le_bytes()[..word.len()]);
+        }
+        Ok(())
+    }
+}
+
+struct ThroughCAnchor(TellingAnchor);
+
+impl Anchor for ThroughCAnchor {
+    fn ranges(&self, out: &mut Vec<Range>) {
+        self.0.ranges(out);
+    }
+
+    fn decode(&mut self, bytes: &[u8]) -> Option<Head> {
+        self.0.decode(bytes)
+    }
+
+    fn chunk(&self) -> Option<(RemoteAddr, RemoteAddr)> {
+        self.0.chunk()
+    }
+
+    fn is_shim(&self, frame: &[u8]) -> bool {
+        frame[..8] == SHIM.to_le_bytes()
+    }
+
+    fn is_over(&self, frame: &[u8]) -> Option<bool> {
+        self.0.is_over(frame)
+    }
+
+    fn is_called(&self, frame: &[u8]) -> bool {
+        self.0.is_over(frame) == Some(false)
+    }
+
+    fn calling(&self, read: &dyn Fn(RemoteAddr, &mut [u8]) -> bool, caller: &[u8], callee: &[u8]) -> Calling {
+        if self.is_shim(caller) { Calling::Yes } else { self.0.calling(read, caller, callee) }
+    }
+}
+
+#[test]
+fn a_way_through_c_is_found_that_the_anchor_never_sees() {
+    let (mut reader, mut chain) = (reader(), Chain::default());
+    let mut anchor = ThroughCAnchor(TellingAnchor(FixedAnchor { speaks: true }));
+    let mut read = |is_shim_there| {
+        assert_eq!(reader.read(&ThroughC { is_shim_there }, &mut anchor, &mut chain), Ok(Outcome::Clean));
+        functions(&chain)
+    };
+    let (caller, callee) = ([SHIM, 1, 2].as_slice(), [SHIM, 1, 2, SHIM, 3].as_slice());
+    assert_eq!(read(true), caller, "it is not known yet where frames lie");
+    assert_eq!(read(true), caller, "where the callee says that its caller is, nothing was copied");
+    assert_eq!(read(true), callee);
+    assert_eq!(read(false), callee, "what stands for the interpreter is remembered");
+}
+
 /// A function, what stands for the interpreter, and a generator that is linked only while it runs.
 const FUNCTION: u64 = 0x1000;
 const SHIM: u64 = 0x9000;
