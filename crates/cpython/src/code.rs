@@ -4,8 +4,8 @@
 //! `exec` in a loop do this all the time. An entry therefore holds only as long as it has been *confirmed*:
 //!
 //! - Where the interpreter counts the code objects that die (3.14 on), as long as the count has not changed. The count
-//!   goes up before the memory is given back, and is read before the stacks: what was confirmed under the same count was
-//!   alive when the count was read.
+//!   goes up before the memory is given back, and is read right after the first stack and before the others: what was
+//!   confirmed under the same count was alive when the count was read.
 //! - Elsewhere for [`CONFIRMED_NS`]: at rates below 200 Hz each sample confirms what it uses. Once an entry has been
 //!   refuted, this target is one of those that do it, and each sample confirms what it uses for [`VOLATILE_NS`].
 //!

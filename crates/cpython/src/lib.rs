@@ -29,7 +29,6 @@ mod gc_stats;
 #[cfg(test)]
 mod hostile;
 mod labels;
-mod leading;
 mod lines;
 mod look;
 mod names;
@@ -41,6 +40,7 @@ mod process;
 mod strings;
 mod tasks;
 mod threads;
+mod trailing;
 mod version;
 
 pub use code::{CodeId, CodeText};

@@ -11,13 +11,13 @@ use crate::code::{CONFIRMED_NS, CodeCache};
 use crate::detect::find;
 use crate::dicts::read_addr;
 use crate::frames::Resolver;
-use crate::leading::Leading;
 use crate::look::Point;
 use crate::names::{NameBook, Place};
 use crate::native;
 use crate::offsets::{GilPlace, Offsets};
 use crate::tasks::Types;
 use crate::threads::{self, LastStack, Thread};
+use crate::trailing::Trailing;
 use crate::{AttachError, Version};
 
 /// Most interpreters of a process.
@@ -282,9 +282,9 @@ impl Interpreter {
         Ok(done == self.ranges.len() && self.note_states(with_head))
     }
 
-    /// Reads the known interpreters and the chain of thread number `at` of the first one in one system call, in this order: what
-    /// was confirmed under the count of dead code objects that it finds was alive then. `None` if the list is not the known one,
-    /// or there is no such thread.
+    /// Reads the chain of thread number `at` of the first interpreter and the known interpreters in one system call, in this order: what
+    /// was confirmed under the count of dead code objects that it finds was alive when the chain was copied. `None` if the list is not
+    /// the known one, there is no such thread, or garbage is collected.
     pub(crate) fn read_with_thread<M: Memory + ?Sized>(
         &mut self,
         memory: &M,
@@ -295,13 +295,16 @@ impl Interpreter {
         let with_head = self.now_ns >= self.alone_until_ns || !self.is_main_alone();
         self.list_ranges(memory, with_head);
         let ranges = std::mem::take(&mut self.ranges);
-        let leading = Leading::new(memory, ranges, std::mem::take(&mut self.bytes));
+        let trailing = Trailing::new(memory, ranges, std::mem::take(&mut self.bytes));
         let thread = self.states.first_mut()?.threads.get_mut(at)?;
-        let outcome = thread.read(&leading, &self.offsets, &mut self.chain, self.now_ns, briefly);
-        let (ranges, bytes) = leading.into_parts();
+        let outcome = thread.read(&trailing, &self.offsets, &mut self.chain, self.now_ns, briefly);
+        let (ranges, bytes) = trailing.into_parts();
         self.ranges = ranges;
         self.bytes = bytes?;
-        self.note_states(with_head).then_some(outcome)
+        let is_known = self.note_states(with_head);
+        // Of that the interpreter has to tell before the chain is copied, and again after it.
+        let collects = self.states.first().is_some_and(|state| !state.fields.gc_frame.is_null());
+        (is_known && !collects).then_some(outcome)
     }
 
     fn is_main_alone(&self) -> bool {

@@ -3,8 +3,9 @@
 //! Whoever reads memory that another CPU writes slows the writer down: after a copy the target waits some 100 ns for each cache line
 //! that it writes next, and those are the lines that calls and returns write. So a second copy shows calls that begin or end far
 //! more often than they do: of a target that spends 22 % of its time in a function of 0.5 us it saw 3 %. The first copy is of what
-//! nobody has disturbed, and nothing that is read later may decide whether it counts. The anchor comes after it and is only a hint where the
-//! chain may be; the frames have to say whether they are on it ([`Calling`]):
+//! nobody has disturbed, as long as nothing is copied before it that the target writes, and nothing that is read later may decide whether
+//! it counts. The anchor comes after it and is only a hint where the chain may be; the frames have to say whether they are on it
+//! ([`Calling`]):
 //!
 //! 1. The chain is followed outwards from where the anchor saw the innermost frame, or else from where it was the last time.
 //! 2. From the outermost frame inwards, each has to wait for the next one. The first that does not is the innermost.
