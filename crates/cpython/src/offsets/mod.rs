@@ -398,15 +398,14 @@ impl FrameOffsets {
         }
     }
 
-    /// Whether what was copied can hardly be anything but the frame of a function that has been called and has not returned, from 3.12 on:
-    /// it stands at an instruction that lies in its code object. Before that, no frame of a function has a caller that lies elsewhere.
+    /// Whether what was copied can hardly be anything but the frame of a function that has been called and has not returned, from 3.11 on:
+    /// it stands at an instruction that lies in its code object.
     pub(crate) fn is_called(&self, frame: &[u8]) -> bool {
         let is_live = self.is_over(frame) == Some(false) || self.runs(frame) == Some(true);
+        let is_of_function = matches!(self.owner_of(frame), FRAME_OWNED_BY_THREAD | FRAME_OWNED_BY_GENERATOR);
         let code = addr_at(frame, self.executable).0 & !TAG_BITS;
         let instruction = addr_at(frame, self.instr_ptr).0;
-        is_live
-            && self.owner_of(frame) == FRAME_OWNED_BY_THREAD
-            && (1..MAX_INSTRUCTION_BYTES).contains(&instruction.wrapping_sub(code))
+        is_live && is_of_function && (1..MAX_INSTRUCTION_BYTES).contains(&instruction.wrapping_sub(code))
     }
 
     /// Whether the evaluation loop runs a frame, from 3.11 to 3.13: it puts the top of the value stack back where it enters another
@@ -751,7 +750,7 @@ pub(crate) mod tests {
         assert!(!is_called(0x2001, 0x1ff0, FRAME_OWNED_BY_THREAD));
         assert!(!is_called(0x2001, 0x2000 + MAX_INSTRUCTION_BYTES, FRAME_OWNED_BY_THREAD));
         assert!(!is_called(1, 0xd0, FRAME_OWNED_BY_THREAD), "it has returned");
-        assert!(!is_called(0x2001, 0x20d0, FRAME_OWNED_BY_GENERATOR));
+        assert!(is_called(0x2001, 0x20d0, FRAME_OWNED_BY_GENERATOR));
         assert!(!is_called(0x2001, 0x20d0, frame.first_shim_owner));
     }
 

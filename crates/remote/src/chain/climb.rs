@@ -223,9 +223,10 @@ impl<'a, M: Memory + ?Sized> Climb<'a, M> {
         Followed::Nowhere
     }
 
-    /// What it means that a caller of a frame was not copied.
+    /// What it means that a caller of a frame was not copied. Where the chain was the last time another one may lie by now, so that what
+    /// is taken for a frame there begins in the middle of that.
     fn missing_from(&self, start: RemoteAddr) -> Followed {
-        let is_on_chain = self.lives(start) || self.runs(start) == Some(true);
+        let is_on_chain = self.first(start).is_some_and(|frame| self.anchor.is_called(frame));
         if is_on_chain { Followed::Missing } else { Followed::Nowhere }
     }
 

@@ -223,6 +223,10 @@ impl Anchor for TellingAnchor {
         Some(frame.iter().take(8).all(|byte| *byte == 0))
     }
 
+    fn is_called(&self, frame: &[u8]) -> bool {
+        self.is_over(frame) == Some(false)
+    }
+
     fn calling(&self, read: &dyn Fn(RemoteAddr, &mut [u8]) -> bool, caller: &[u8], callee: &[u8]) -> Calling {
         if self.is_over(callee) == Some(true) { Calling::No } else { self.0.calling(read, caller, callee) }
     }
@@ -360,7 +364,7 @@ impl Anchor for ThroughCAnchor {
     }
 
     fn is_called(&self, frame: &[u8]) -> bool {
-        self.0.is_over(frame) == Some(false)
+        self.0.is_called(frame)
     }
 
     fn calling(&self, read: &dyn Fn(RemoteAddr, &mut [u8]) -> bool, caller: &[u8], callee: &[u8]) -> Calling {
