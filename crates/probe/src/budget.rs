@@ -498,7 +498,10 @@ fn attach_perf(
 
 /// For how long the control groups of these processes were held back by their quotas so far, nanoseconds. Each group counts once.
 pub fn throttled_ns(pids: impl Iterator<Item = u32>) -> u64 {
-    let groups: HashSet<String> = pids.filter_map(cpu_group).collect();
+    let groups: HashSet<String> = pids
+        .filter_map(|pid| fs::read_to_string(format!("/proc/{pid}/cgroup")).ok())
+        .flat_map(|text| cpu_groups(&text))
+        .collect();
     groups
         .iter()
         .filter_map(|group| fs::read_to_string(format!("{group}/cpu.stat")).ok())
@@ -506,9 +509,9 @@ pub fn throttled_ns(pids: impl Iterator<Item = u32>) -> u64 {
         .sum()
 }
 
-/// The folder of the control group whose CPU quota a process has.
-fn cpu_group(pid: u32) -> Option<String> {
-    let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+/// The folders of the control groups whose CPU quotas a process has, by its `/proc/PID/cgroup`: its own, and all around it but for the
+/// outermost one, which has none.
+fn cpu_groups(text: &str) -> Vec<String> {
     // Lines are `NUMBER:CONTROLLERS:PATH`; version 2 has no controllers there.
     let path_of = |is_it: &dyn Fn(&str) -> bool| {
         text.lines().find_map(|line| {
@@ -517,10 +520,10 @@ fn cpu_group(pid: u32) -> Option<String> {
         })
     };
     let first = path_of(&|controllers| controllers.split(',').any(|name| name == "cpu"));
-    match first {
-        Some(path) => Some(format!("/sys/fs/cgroup/cpu{path}")),
-        None => Some(format!("/sys/fs/cgroup{}", path_of(&str::is_empty)?)),
-    }
+    let root = if first.is_some() { "/sys/fs/cgroup/cpu" } else { "/sys/fs/cgroup" };
+    let path = first.or_else(|| path_of(&str::is_empty)).unwrap_or_default();
+    let ends = path.match_indices('/').map(|(end, _)| end).chain([path.len()]).filter(|end| *end > 1);
+    ends.map(|end| format!("{root}{}", &path[..end])).collect()
 }
 
 /// Of `cpu.stat`: `throttled_usec` in version 2 of control groups, `throttled_time` in version 1, in nanoseconds.
@@ -543,6 +546,14 @@ pub fn steal_ns() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn quotas_are_those_of_all_groups_around_a_process() {
+        let first = "12:pids:/other\n4:cpu,cpuacct:/pod/container\n0::/pod\n";
+        assert_eq!(cpu_groups(first), ["/sys/fs/cgroup/cpu/pod", "/sys/fs/cgroup/cpu/pod/container"]);
+        assert_eq!(cpu_groups("0::/a.slice\n"), ["/sys/fs/cgroup/a.slice"]);
+        assert!(cpu_groups("0::/\n").is_empty() && cpu_groups("").is_empty());
+    }
 
     #[test]
     fn quotas_are_read_in_both_versions() {
