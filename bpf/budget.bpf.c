@@ -140,10 +140,28 @@ static __always_inline __u32 blocked_part(struct task_struct *task, struct slip_
 	}
 }
 
-/* Whether a thread that waits like that may be about to begin a request. */
-static __always_inline bool may_be_idle(__u32 part)
+/* Whether a thread waits until more can be sent: on the one file that its system call is about. */
+static __always_inline bool waits_to_send(const struct pt_regs *regs)
 {
-	return part == SLIP_IDLE || part == SLIP_SEVERAL || part == SLIP_PART_CLIENT || part == SLIP_PART_LOCK;
+	struct {
+		__u32 number;
+		__u16 events, happened;
+	} polled = {};
+
+	switch (regs->orig_rax) {
+		case 1: case 20: case 40: case 44: case 46: case 296: case 307: /* write, writev, sendfile, sendto, sendmsg, pwritev, sendmmsg */
+			return true;
+		case 7: case 271: /* poll, ppoll: without POLLIN */
+			return bpf_probe_read_user(&polled, sizeof polled, (const void *) regs->rdi) == 0 && !(polled.events & 1);
+		default:
+			return false;
+	}
+}
+
+/* Whether a thread that waits like that may be about to begin a request. */
+static __always_inline bool may_be_idle(__u32 part, const struct pt_regs *regs)
+{
+	return part == SLIP_IDLE || part == SLIP_SEVERAL || part == SLIP_PART_LOCK || (part == SLIP_PART_CLIENT && !waits_to_send(regs));
 }
 
 /* From now on the thread's time is known: it is between two requests. */
@@ -173,7 +191,7 @@ static __always_inline void block(struct task_struct *task, struct slip_thread *
 	}
 	__u32 part = blocked_part(task, thread, regs);
 	/* One that PHP has begun ends as PHP says. */
-	if (thread->responded && !(thread->flags & SLIP_THREAD_STARTED) && may_be_idle(part)) {
+	if (thread->responded && !(thread->flags & SLIP_THREAD_STARTED) && may_be_idle(part, regs)) {
 		end_requests(thread, now, false);
 	}
 	if (thread->flags & SLIP_THREAD_UNKNOWN && (part == SLIP_IDLE || part == SLIP_SEVERAL)) {

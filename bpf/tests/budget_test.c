@@ -44,6 +44,14 @@ static struct slip_command_key command_name;
 static struct sock inbound, second_inbound, outbound;
 static struct connection kept[3];
 
+/* The file 0 is the first connection. */
+static struct socket first_socket = {.sk = &inbound};
+static struct inode of_socket = {.i_mode = TYPE_SOCKET};
+static struct file first_file = {.f_inode = &of_socket, .private_data = &first_socket};
+static struct file *file_table[] = {&first_file};
+static struct fdtable table = {.max_fds = 1, .fd = file_table};
+static struct files_struct files = {.fdt = &table};
+
 long fake_read(void *to, uint32_t bytes, uint64_t from)
 {
 	return -14;
@@ -136,6 +144,8 @@ long fake_output(const void *event, uint64_t bytes, uint64_t flags)
 #define EPOLL_WAIT 232
 #define FUTEX 202
 #define NANOSLEEP 35
+#define SENDTO 44
+#define RECVFROM 45
 
 static void reset(void)
 {
@@ -157,6 +167,7 @@ static void reset(void)
 	/* Something is kept of them. */
 	task.bpf_storage = inbound.sk_bpf_storage = second_inbound.sk_bpf_storage = outbound.sk_bpf_storage = (void *) 1;
 	task.pid = task.tgid = 7;
+	task.files = &files;
 	task.mm = other_task.mm = (struct mm_struct *) &task;
 	add_thread(&task, fake_time_ns);
 	fake_regs.orig_rax = ACCEPT;
@@ -297,6 +308,24 @@ static void requests_that_are_open_together_share(void)
 	CHECK(accounted() == thread.since_ns - thread.first_ns);
 }
 
+static void response_that_the_client_takes_slowly_has_not_ended(void)
+{
+	reset();
+	switch_out(EPOLL_WAIT);
+	wake();
+	switch_in();
+	receive(&inbound, 50);
+	send_to(&inbound, 5);
+	switch_out(SENDTO);
+	CHECK(served_count == 0 && thread.part == SLIP_PART_CLIENT);
+	fake_time_ns += 400;
+	wake();
+	switch_in();
+	send_to(&inbound, 5);
+	switch_out(RECVFROM);
+	CHECK(served_count == 1 && last_served.serving[SLIP_PART_CLIENT] == 400 && sum(last_served.after) == 0);
+}
+
 static void what_php_has_begun_goes_on_after_its_response(void)
 {
 	reset();
@@ -395,6 +424,7 @@ int main(void)
 	request_has_all_of_its_time();
 	return_that_was_not_seen_is_made_up_for();
 	requests_that_are_open_together_share();
+	response_that_the_client_takes_slowly_has_not_ended();
 	what_php_has_begun_goes_on_after_its_response();
 	any_order_of_events_adds_up();
 	protocols_are_told_by_their_first_bytes();
