@@ -125,6 +125,32 @@ static __always_inline __u32 running_part(const struct slip_thread *thread)
 	return flags & SLIP_THREAD_BOOTS ? SLIP_PART_BOOT : SLIP_PART_CODE;
 }
 
+/* The thread has a CPU. What comes from now on finds it busy, until it waits for events again. */
+static __always_inline void note_running(struct slip_thread *thread, __u64 since)
+{
+	if (thread->flags & SLIP_THREAD_POLLS) {
+		thread->looped_ns = since;
+	}
+	thread->flags &= ~(SLIP_THREAD_OFF | SLIP_THREAD_POLLS);
+	thread->endpoint = SLIP_ENDPOINT_NONE;
+	thread->part = running_part(thread);
+}
+
+/* An event loop reads what came at `arrived`. It has kept that waiting, unless it was waiting for it. Data that came first is read first
+ * as a rule, so what has been counted already is what is before the last one that was read. */
+static __always_inline void note_waited(struct slip_thread *thread, __u64 arrived, __u64 now)
+{
+	__u64 begin = arrived > thread->loop_blocked_until_ns ? arrived : thread->loop_blocked_until_ns;
+
+	if (arrived <= thread->looped_ns || now <= begin) {
+		return;
+	}
+	begin_change(thread);
+	thread->loop_blocked_ns += now - begin;
+	thread->loop_blocked_until_ns = now;
+	end_change(thread);
+}
+
 /* The thread runs, whatever we were told: some kernels run no program while some tasks have the CPU. */
 static __always_inline void is_running(const struct task_struct *task, struct slip_thread *thread, __u64 now)
 {
@@ -137,9 +163,7 @@ static __always_inline void is_running(const struct task_struct *task, struct sl
 	if (thread->part == SLIP_IDLE) {
 		thread->pending_ns = thread->since_ns;
 	}
-	thread->flags &= ~SLIP_THREAD_OFF;
-	thread->endpoint = SLIP_ENDPOINT_NONE;
-	thread->part = running_part(thread);
+	note_running(thread, thread->since_ns);
 }
 
 /* All up to now is accounted for, and from now on these flags hold in place of those. */

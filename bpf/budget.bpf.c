@@ -140,6 +140,12 @@ static __always_inline __u32 blocked_part(struct task_struct *task, struct slip_
 	}
 }
 
+/* epoll_wait, epoll_pwait, epoll_pwait2 */
+static __always_inline bool waits_for_events(__s64 call)
+{
+	return call == 232 || call == 281 || call == 441;
+}
+
 /* Whether a thread waits until more can be sent: on the one file that its system call is about. */
 static __always_inline bool waits_to_send(const struct pt_regs *regs)
 {
@@ -170,7 +176,7 @@ static __always_inline void begin_watch(struct slip_thread *thread, __u64 now)
 	begin_change(thread);
 	thread->flags &= ~SLIP_THREAD_UNKNOWN;
 	thread->first_ns = thread->since_ns = thread->pending_ns = now;
-	thread->idle_ns = thread->shared_ns = thread->connecting_ns = 0;
+	thread->idle_ns = thread->shared_ns = thread->loop_blocked_ns = thread->connecting_ns = 0;
 	for (__u32 part = 0; part < SLIP_PARTS; part++) {
 		thread->between[part] = thread->current[part] = thread->tail[part] = 0;
 	}
@@ -196,6 +202,9 @@ static __always_inline void block(struct task_struct *task, struct slip_thread *
 	}
 	if (thread->flags & SLIP_THREAD_UNKNOWN && (part == SLIP_IDLE || part == SLIP_SEVERAL)) {
 		begin_watch(thread, now);
+	}
+	if (waits_for_events(regs->orig_rax)) {
+		thread->flags |= SLIP_THREAD_POLLS | (is_open(thread) ? SLIP_THREAD_LOOPS : 0);
 	}
 	if (!is_open(thread)) {
 		begin_change(thread);
@@ -261,9 +270,7 @@ static __always_inline void arrive(struct task_struct *previous, struct slip_thr
 	}
 	thread->woken_place = SLIP_PLACE_NONE;
 	thread->ready_ns = 0;
-	thread->flags &= ~SLIP_THREAD_OFF;
-	thread->endpoint = SLIP_ENDPOINT_NONE;
-	thread->part = running_part(thread);
+	note_running(thread, now);
 }
 
 /* Arguments: whether it was preempted, the task that leaves, the one that comes. */
@@ -344,6 +351,9 @@ int account_arrival(__u64 *context)
 	if (exchange) {
 		__u64 now = bpf_ktime_get_ns();
 		note_answer(exchange, now);
+		if (!exchange->unread_ns) {
+			exchange->unread_ns = now;
+		}
 		arrival->time_ns = now;
 		arrival->role = ROLE_OUTBOUND;
 		arrival->endpoint = exchange->endpoint;
@@ -542,6 +552,29 @@ static __always_inline void note_read(struct slip_thread *thread, const struct s
 	}
 }
 
+/* An event loop has read from a connection, or accepted and read. */
+static __always_inline void read_in_loop(struct task_struct *task, struct slip_thread *thread, struct sock *socket)
+{
+	struct exchange *exchange = exchange_of_client(socket);
+	struct connection *connection = exchange ? NULL : bpf_sk_storage_get(&connections, socket, NULL, 0);
+	__u64 arrived = 0;
+
+	if (exchange) {
+		arrived = exchange->unread_ns;
+		exchange->unread_ns = 0;
+	} else if (connection) {
+		arrived = connection->arrived_ns;
+		if (connection->role == ROLE_OUTBOUND) {
+			connection->arrived_ns = 0;
+		}
+	}
+	if (arrived) {
+		__u64 now = bpf_ktime_get_ns();
+		is_running(task, thread, now);
+		note_waited(thread, arrived, now);
+	}
+}
+
 /* A thread has read; nothing at the end of the stream. */
 SEC("tp_btf/sock_recv_length")
 int account_received(__u64 *context)
@@ -553,6 +586,9 @@ int account_received(__u64 *context)
 	}
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct slip_thread *thread = thread_of(task);
+	if (thread && thread->flags & SLIP_THREAD_LOOPS) {
+		read_in_loop(task, thread, (struct sock *) context[0]);
+	}
 	if (thread && context[0] == thread->last_socket) {
 		if (received) {
 			note_read(thread, (struct sock *) context[0]);

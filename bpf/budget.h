@@ -150,9 +150,13 @@ struct slip_thread {
 	/* The time since the last request ended, or since the thread was woken, whichever is later: a request begins with it. */
 	__u64 pending_ns;
 	__u64 idle_ns, shared_ns;
+	/* Data had come that the thread read later: it was busy, and not waiting for events. */
+	__u64 loop_blocked_ns;
 	__u64 between[SLIP_PARTS], serving[SLIP_PARTS], after[SLIP_PARTS];
 	/* Requests that ended; those that began while others were open, and had no place among them. */
 	__u64 ended, crowded;
+	/* When it came back from waiting for events; up to when `loop_blocked_ns` is counted. */
+	__u64 looped_ns, loop_blocked_until_ns;
 	struct slip_open open[SLIP_OPEN];
 	/* Since none was open, more than one has been. */
 	__u32 is_shared;
@@ -170,6 +174,10 @@ struct slip_thread {
 #define SLIP_THREAD_STARTED 64
 /* Since we have seen it, it has not been between two requests yet: what it does is not known, and not counted. */
 #define SLIP_THREAD_UNKNOWN 128
+/* Blocked in epoll_wait. */
+#define SLIP_THREAD_POLLS 256
+/* It has waited by epoll_wait with a request open: an event loop. */
+#define SLIP_THREAD_LOOPS 512
 
 /* What is watched. */
 struct slip_budget_target {

@@ -39,6 +39,8 @@ struct exchange {
 	__u64 delivered_ns, taken_ns, answered_ns;
 	/* By whoever brings the answer, wakes the client, and by the client. */
 	__u64 arrived_ns, woken_ns, running_ns;
+	/* The first data that has come and was not read yet by an event loop: since when. */
+	__u64 unread_ns;
 	/* What was sent first, and the command's name in it, which ends there. */
 	__u32 is_whole;
 	/* For how many calls the present one stands; 0 if it was not chosen. */

@@ -219,6 +219,12 @@ static void send_to(struct sock *socket, int bytes)
 	account_sent(context);
 }
 
+static void arrive_for(struct sock *socket)
+{
+	__u64 context[] = {(__u64) socket};
+	account_arrival(context);
+}
+
 static uint64_t sum(const __u64 *parts)
 {
 	uint64_t ns = 0;
@@ -326,6 +332,53 @@ static void response_that_the_client_takes_slowly_has_not_ended(void)
 	CHECK(served_count == 1 && last_served.serving[SLIP_PART_CLIENT] == 400 && sum(last_served.after) == 0);
 }
 
+static void data_that_an_event_loop_keeps_waiting_is_told(void)
+{
+	reset();
+	switch_out(EPOLL_WAIT);
+	wake();
+	switch_in();
+	receive(&inbound, 50);
+	send_to(&outbound, 5);
+	arrive_for(&outbound);
+	pass(20);
+	receive(&outbound, 5);
+	/* It has not waited for events with a request open yet. */
+	CHECK(thread.loop_blocked_ns == 0);
+	switch_out(EPOLL_WAIT);
+	fake_time_ns += 70;
+	/* This is what it waits for. */
+	arrive_for(&second_inbound);
+	wake();
+	fake_time_ns += 7;
+	switch_in();
+	pass(3);
+	receive(&second_inbound, 50);
+	receive(&outbound, 5);
+	CHECK(thread.loop_blocked_ns == 0 && thread.opened == 2);
+	arrive_for(&inbound);
+	pass(10);
+	arrive_for(&outbound);
+	pass(20);
+	receive(&inbound, 50);
+	CHECK(thread.loop_blocked_ns == 30);
+	pass(5);
+	receive(&outbound, 5);
+	CHECK(thread.loop_blocked_ns == 35);
+	pass(5);
+	receive(&outbound, 5);
+	CHECK(thread.loop_blocked_ns == 35);
+	/* Nobody was told that it runs again. */
+	switch_out(EPOLL_WAIT);
+	fake_time_ns += 70;
+	arrive_for(&outbound);
+	task.se.prev_sum_exec_runtime = task.se.sum_exec_runtime;
+	pass(9);
+	receive(&outbound, 5);
+	CHECK(thread.loop_blocked_ns == 35);
+	CHECK(accounted() == thread.since_ns - thread.first_ns);
+}
+
 static void what_php_has_begun_goes_on_after_its_response(void)
 {
 	reset();
@@ -376,7 +429,7 @@ static void any_order_of_events_adds_up(void)
 				continue;
 			}
 			pass(ns);
-			switch (rand() % 14) {
+			switch (rand() % 15) {
 				case 0: switch_out(EPOLL_WAIT); is_off = true; break;
 				case 1: switch_out(FUTEX); is_off = true; break;
 				case 2: switch_out(NANOSLEEP); is_off = true; break;
@@ -391,8 +444,10 @@ static void any_order_of_events_adds_up(void)
 				case 11: rand() % 2 ? account_memory_call(&entry) : account_memory_call_end(&exit_of); break;
 				case 12: rand() % 2 ? account_php_startup(NULL) : account_php_shutdown(NULL); break;
 				case 13: account_accept(&entry); break;
+				case 14: arrive_for(rand() % 2 ? &inbound : &outbound); break;
 			}
 			CHECK(accounted() == thread.since_ns - thread.first_ns);
+			CHECK(thread.loop_blocked_ns <= thread.since_ns - thread.first_ns);
 			CHECK(thread.sequence % 2 == 0 && thread.responded <= thread.opened);
 			if (served_count && !(last_served.flags & SLIP_SERVED_SHARED)) {
 				CHECK(sum(last_served.serving) + sum(last_served.after) == last_served.end_ns - last_served.begin_ns);
@@ -425,6 +480,7 @@ int main(void)
 	return_that_was_not_seen_is_made_up_for();
 	requests_that_are_open_together_share();
 	response_that_the_client_takes_slowly_has_not_ended();
+	data_that_an_event_loop_keeps_waiting_is_told();
 	what_php_has_begun_goes_on_after_its_response();
 	any_order_of_events_adds_up();
 	protocols_are_told_by_their_first_bytes();

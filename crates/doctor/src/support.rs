@@ -33,17 +33,22 @@ fn worker() -> impl Strategy<Value = Worker> {
             })
         },
     );
-    (prop::array::uniform3(ns()), prop::array::uniform3(part_times()), prop::collection::vec(endpoint, 0..6))
-        .prop_map(|([watched_ns, idle_ns, shared_ns], [between, serving, after], endpoints)| Worker {
-            watched_ns,
-            idle_ns,
-            between,
-            serving,
-            after,
-            shared_ns,
-            endpoints,
-            ..Worker::default()
-        })
+    (prop::array::uniform4(ns()), prop::array::uniform3(part_times()), prop::collection::vec(endpoint, 0..6))
+        .prop_map(
+            |([watched_ns, idle_ns, shared_ns, loop_blocked_ns], [between, serving, after], endpoints)| {
+                Worker {
+                    watched_ns,
+                    idle_ns,
+                    between,
+                    serving,
+                    after,
+                    shared_ns,
+                    loop_blocked_ns,
+                    endpoints,
+                    ..Worker::default()
+                }
+            },
+        )
 }
 
 fn request() -> impl Strategy<Value = ServedRequest> {

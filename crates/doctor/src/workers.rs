@@ -12,6 +12,8 @@ pub struct WorkerTimes {
     /// The lines from [`Line::Boot`] on, in the order of [`Line::ALL`]. Together they are `watched_ns + excess_ns`: what of the
     /// watched time no part accounts for is [`Line::Unknown`].
     pub lines: Vec<LineTime>,
+    /// For how long workers that are event loops were busy while data had come for them, which is in the lines as well.
+    pub loop_blocked_ns: u128,
     /// By how much the parts of some workers are longer than these were watched. Nothing, if all went well.
     pub excess_ns: u128,
 }
@@ -39,6 +41,7 @@ impl WorkerTimes {
                 + total(&worker.after);
             let watched = u128::from(worker.watched_ns);
             times.watched_ns += watched;
+            times.loop_blocked_ns += u128::from(worker.loop_blocked_ns);
             times.excess_ns += known.saturating_sub(watched);
             for part in Part::ALL {
                 sums[Line::of(part) as usize] += u128::from(worker.serving.of(part));
@@ -80,7 +83,7 @@ mod tests {
     #[test]
     fn every_moment_of_a_worker_is_in_one_line() {
         let times = WorkerTimes::of(&budget().workers);
-        assert_eq!((times.watched_ns, times.excess_ns), (2_000_000, 0));
+        assert_eq!((times.watched_ns, times.loop_blocked_ns, times.excess_ns), (2_000_000, 40_000, 0));
         let lines: Vec<_> = times.lines.iter().map(|row| (row.line.name(), row.ns, row.tenths)).collect();
         let expected = [
             ("BOOT", 40_000, 20),

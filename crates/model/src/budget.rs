@@ -256,6 +256,9 @@ pub struct Worker {
     pub after: PartTimes,
     /// Requests that were open at the same time while it had more than one, in nanoseconds: then no part belongs to one of them.
     pub shared_ns: u64,
+    /// For how long data had come and waited to be read while the worker, an event loop, was busy with something else.
+    #[serde(default)]
+    pub loop_blocked_ns: u64,
     /// What it had to do with servers. In requests and between them.
     pub endpoints: Vec<EndpointTime>,
 }

@@ -206,6 +206,7 @@ impl Books {
             worker.serving = times.serving;
             worker.after = times.after;
             worker.shared_ns = times.shared_ns;
+            worker.loop_blocked_ns = times.loop_blocked_ns;
             worker.endpoints = endpoints;
         }
     }

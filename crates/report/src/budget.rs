@@ -229,6 +229,14 @@ fn worker_notes(table: &BudgetTable) -> Vec<String> {
             time(table.servers.outside_ns)
         ));
     }
+    let blocked_ns = table.time.loop_blocked_ns;
+    if blocked_ns > 0 {
+        notes.push(format!(
+            "LOOP {}, {}: data had come and waited while the event loop was busy with something else.",
+            percent(tenths(blocked_ns, table.time.total_ns())),
+            time(blocked_ns)
+        ));
+    }
     if table.throttled_ns > 0 {
         notes.push(format!(
             "Quotas held the workers' control groups back for {}.",

@@ -132,6 +132,7 @@ pub(crate) fn budget() -> Budget {
         },
         Worker {
             shared_ns: 60_000,
+            loop_blocked_ns: 40_000,
             endpoints: vec![of_endpoint(0, 7, 55_000), of_endpoint(1, 5, 175_000)],
             ..worker(102, [&second, &fourth], &[(Code, 20_000), (Wait, 50_000), (Wake, 10_000)], &[])
         },

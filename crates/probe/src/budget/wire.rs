@@ -10,7 +10,7 @@ const OPEN: usize = 32;
 const PATH_BYTES: usize = 108;
 
 /// `struct slip_thread`
-const THREAD_BYTES: usize = 120 + 5 * 8 * PARTS + ENDPOINTS * 48 + 40 + 16 + OPEN * 32 + 8;
+const THREAD_BYTES: usize = 120 + 5 * 8 * PARTS + ENDPOINTS * 48 + 48 + 32 + OPEN * 32 + 8;
 
 /// `struct slip_listed`
 pub(super) const LISTED_BYTES: usize = 8 + THREAD_BYTES;
@@ -45,6 +45,8 @@ pub struct ThreadTimes {
     pub idle_ns: u64,
     /// Of the others, while it had more than one open.
     pub shared_ns: u64,
+    /// While it was busy and data had come that it read later, if it is an event loop.
+    pub loop_blocked_ns: u64,
     /// In no request.
     pub between: PartTimes,
     /// In requests, up to the response.
@@ -150,10 +152,11 @@ impl ThreadTimes {
         let (pid, tid) = (words.u32()?, words.u32()?);
         let first_ns = words.u64()?;
         words.u64()?;
-        let (mut idle_ns, mut shared_ns) = (words.u64()?, words.u64()?);
+        let (mut idle_ns, mut shared_ns, loop_blocked_ns) = (words.u64()?, words.u64()?, words.u64()?);
         let (mut between, mut serving, mut after) = (words.parts()?, words.parts()?, words.parts()?);
         let (ended, crowded) = (words.u64()?, words.u64()?);
-        words.0.get(OPEN * 32 + 8..).filter(|rest| rest.is_empty())?;
+        // looped_ns, loop_blocked_until_ns, open, is_shared
+        words.0.get(16 + OPEN * 32 + 8..).filter(|rest| rest.is_empty())?;
         // What has come since belongs to what it is in.
         let rest = now_ns.saturating_sub(since_ns);
         let is_after = opened > 0 && opened == responded;
@@ -186,6 +189,7 @@ impl ThreadTimes {
             now_ns,
             idle_ns,
             shared_ns,
+            loop_blocked_ns,
             between,
             serving,
             after,

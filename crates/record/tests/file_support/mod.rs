@@ -76,6 +76,7 @@ pub(crate) fn budget(requests: u64) -> Budget {
         serving: times(requests),
         after: times(2),
         shared_ns: requests / 2,
+        loop_blocked_ns: requests / 3,
         endpoints: vec![EndpointTime { endpoint: 0, calls: requests, wait_ns: 7, ..EndpointTime::default() }],
     });
     Budget {

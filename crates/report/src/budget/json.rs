@@ -27,6 +27,7 @@ struct Workers {
     count: u64,
     watched_ns: u128,
     excess_ns: u128,
+    loop_blocked_ns: u128,
     lines: Vec<WorkerLine>,
 }
 
@@ -159,6 +160,7 @@ pub(super) fn budget(table: &BudgetTable) -> Result<Vec<u8>, ReportError> {
             count: table.workers,
             watched_ns: time.watched_ns,
             excess_ns: time.excess_ns,
+            loop_blocked_ns: time.loop_blocked_ns,
             lines: time
                 .lines
                 .iter()
