@@ -1,0 +1,88 @@
+//! Budgets of event loops: data that comes while they are busy waits.
+
+#![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
+
+mod budget_support;
+
+use std::thread;
+use std::time::Duration;
+
+use slip_model::Budget;
+use slip_record::monotonic_ns;
+
+use self::budget_support::python::{budget_of, gunicorn, uvicorn, uwsgi};
+use self::budget_support::servers::serve_slowly;
+use self::budget_support::{REQUESTS, alone, assert_most, take};
+
+fn loop_blocked_ns(budget: &Budget) -> u64 {
+    budget.workers.iter().map(|worker| worker.loop_blocked_ns).sum()
+}
+
+#[test]
+fn an_event_loop_that_is_blocked_makes_others_wait() {
+    let _alone = alone();
+    let Some(server) = uvicorn() else { return };
+    let Some(mut books) = server.books() else { return };
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| server.fetch("/sleep"));
+        }
+    });
+    let (budget, requests) = take(&mut books, 4);
+    // Those that come while the first one is handled are read at once, and then handled one after the other.
+    let mut took: Vec<u64> = requests.iter().map(|request| request.response_ns - request.begin_ns).collect();
+    took.sort_unstable();
+    assert_eq!(took.len(), 4);
+    assert!(took[3] > 3 * 15_000_000 && took[0] < 30_000_000, "{took:?}");
+    let shared_ns: u64 = budget.workers.iter().map(|worker| worker.shared_ns).sum();
+    assert!(shared_ns > 25_000_000, "{shared_ns}");
+    let alone = requests.iter().filter(|request| request.serving.total_ns() > 0).count();
+    assert!(alone <= 1, "{requests:?}");
+}
+
+#[test]
+fn an_answer_that_a_blocked_loop_does_not_read_is_told() {
+    let _alone = alone();
+    let Some(server) = uvicorn() else { return };
+    let port = serve_slowly(Duration::ZERO);
+    for how in ["sleep", "code"] {
+        let Some((budget, _, drag_ns)) = budget_of(&server, &format!("/late/{port}/{how}")) else { return };
+        assert_most(loop_blocked_ns(&budget), drag_ns, &format!("loop blocked by {how}, of an answer"));
+    }
+}
+
+#[test]
+fn a_request_that_a_blocked_loop_does_not_read_is_told() {
+    let _alone = alone();
+    let Some(server) = uvicorn() else { return };
+    let Some(mut books) = server.books() else { return };
+    let mut drag_ns = 0;
+    for _ in 0..REQUESTS {
+        let (mut first, mut second) = (server.connect(), server.connect());
+        first.send("/announced");
+        first.begin();
+        // The loop is blocked now, until the moment that the response ends with.
+        second.send("/");
+        let sent_ns = monotonic_ns();
+        drag_ns += first.finish().saturating_sub(sent_ns);
+        second.finish();
+    }
+    let (budget, _) = take(&mut books, 2 * REQUESTS);
+    assert_most(loop_blocked_ns(&budget), drag_ns, "loop blocked, of a request");
+}
+
+#[test]
+fn workers_that_serve_one_request_at_a_time_have_no_loop() {
+    let _alone = alone();
+    for server in [gunicorn(&[]), gunicorn(&["--threads", "3"]), uwsgi()] {
+        let Some(server) = server else { continue };
+        let Some(mut books) = server.books() else { return };
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| server.fetch("/sleep"));
+            }
+        });
+        let (budget, _) = take(&mut books, 4);
+        assert_eq!(loop_blocked_ns(&budget), 0, "{budget:?}");
+    }
+}

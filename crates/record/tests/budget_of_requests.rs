@@ -1,0 +1,158 @@
+//! Budgets of requests: their clients, and what is before and after the worker's answer.
+
+#![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
+
+mod budget_support;
+
+use std::thread;
+
+use slip_model::Part;
+use slip_record::monotonic_ns;
+use slip_testkit::fpm::Pool;
+
+use self::budget_support::php::{CLOCKS, Watched, builds, fetch_all, parse};
+use self::budget_support::python::gunicorn;
+use self::budget_support::{DRAG, REQUESTS, alone, assert_most, assert_most_blocked, serving_ns, take};
+
+#[test]
+fn work_after_the_response_is_told_apart() {
+    let _alone = alone();
+    let script = "<?php echo 15000000; fastcgi_finish_request(); usleep(15000);";
+    for build in builds() {
+        let Some(watched) = Watched::start(&build, script) else { return };
+        let drag_ns = fetch_all(&watched.fpm);
+        let (budget, requests) = watched.finish(REQUESTS);
+        let after_ns: u64 = budget.workers.iter().map(|worker| worker.after.of(Part::Sleep)).sum();
+        assert_most(after_ns, drag_ns, &format!("{}: after the response", build.label()));
+        assert_eq!(serving_ns(&budget, Part::Sleep), 0);
+        for request in requests {
+            assert!(request.end_ns - request.response_ns >= DRAG.as_nanos() as u64, "{request:?}");
+        }
+    }
+}
+
+#[test]
+fn a_client_that_sends_slowly_is_told() {
+    let _alone = alone();
+    let script = "<?php $begin = hrtime(true); file_get_contents('php://input'); echo hrtime(true) - $begin;";
+    for build in builds() {
+        let Some(watched) = Watched::start(&build, script) else { return };
+        for _ in 0..REQUESTS {
+            let mut connection = watched.fpm.connect();
+            connection.send("index.php", "/", "POST", false);
+            thread::sleep(DRAG);
+            connection.finish(b"0123456789");
+            connection.receive();
+        }
+        let (budget, _) = watched.finish(REQUESTS);
+        let drag_ns = REQUESTS * DRAG.as_nanos() as u64;
+        assert_most_blocked(&budget, Part::Client, drag_ns, &build.label());
+    }
+}
+
+#[test]
+fn a_client_that_takes_the_response_slowly_is_told() {
+    let _alone = alone();
+    let script = r#"
+        $text = str_repeat("x", 4 << 20);
+        $took = without_cpu(function () use ($text) {
+            echo $text;
+            flush();
+        });
+        echo "\n", $took;"#;
+    for build in builds() {
+        let Some(watched) = Watched::start(&build, &format!("{CLOCKS}{script}")) else { return };
+        let mut drag_ns = 0;
+        for _ in 0..REQUESTS {
+            let mut connection = watched.fpm.connect();
+            connection.send("index.php", "/", "GET", false);
+            connection.finish(b"");
+            thread::sleep(DRAG);
+            drag_ns += parse(&connection.receive());
+        }
+        let (budget, _) = watched.finish(REQUESTS);
+        assert_most_blocked(&budget, Part::Client, drag_ns, &format!("{}: slow reader", build.label()));
+    }
+}
+
+#[test]
+fn a_client_that_takes_the_response_slowly_over_the_network_is_told() {
+    let _alone = alone();
+    let Some(server) = gunicorn(&[]) else { return };
+    let Some(mut books) = server.books() else { return };
+    let mut drag_ns = 0;
+    for _ in 0..REQUESTS {
+        let mut connection = server.connect();
+        connection.send("/large");
+        thread::sleep(DRAG);
+        drag_ns += connection.finish();
+    }
+    let (budget, _) = take(&mut books, REQUESTS);
+    assert_most_blocked(&budget, Part::Client, drag_ns, "gunicorn: slow reader");
+}
+
+#[test]
+fn requests_that_nobody_has_accepted_yet_are_queued() {
+    let _alone = alone();
+    let script = "<?php usleep(15000); echo 15000000;";
+    for build in builds() {
+        let Some(watched) = Watched::start(&build, script) else { return };
+        let fpm = &watched.fpm;
+        let send = || {
+            let before_ns = monotonic_ns();
+            let mut connection = fpm.connect();
+            connection.send("index.php", "/", "GET", false);
+            connection.finish(b"");
+            // The first of what it sends tells, or the last if the kernel has not told us of that.
+            let after_ns = monotonic_ns();
+            connection.receive();
+            (before_ns, after_ns)
+        };
+        let mut sent: Vec<(u64, u64)> = thread::scope(|scope| {
+            let senders: Vec<_> = (0..4).map(|_| scope.spawn(send)).collect();
+            senders.into_iter().map(|sender| sender.join().unwrap()).collect()
+        });
+        let (_, requests) = watched.finish(4);
+        assert_eq!(requests.len(), 4);
+        let mut free_ns = 0;
+        for request in requests {
+            // It came when a client connected or sent it, and the worker began when it was free.
+            let has_come =
+                |(before_ns, after_ns): &(u64, u64)| (*before_ns..=*after_ns).contains(&request.queued_ns);
+            let at = sent.iter().position(has_come);
+            sent.remove(at.unwrap_or_else(|| panic!("{request:?} of {sent:?}")));
+            assert!(
+                request.begin_ns >= free_ns && request.end_ns - request.begin_ns >= DRAG.as_nanos() as u64
+            );
+            free_ns = request.end_ns;
+        }
+    }
+}
+
+#[test]
+fn a_backlog_that_is_full_is_the_queue_of_those_in_it() {
+    const CLIENTS: u64 = 12;
+    let _alone = alone();
+    // The moment in which a worker has begun, by the clock that the clients have.
+    let script = r#"<?php $begin = hrtime(true); usleep(15000); echo "\n$begin";"#;
+    for build in builds() {
+        // Two workers have one each, five wait, and the others are not let in before one of these has been accepted.
+        let pool = Pool { workers: 2, settings: "listen.backlog = 4", ..Pool::default() };
+        let Some(watched) = Watched::start_pool(&build, pool, script) else { return };
+        let fpm = &watched.fpm;
+        let ask = || {
+            let mut connection = fpm.connect();
+            let sent_ns = monotonic_ns();
+            connection.send("index.php", "/", "GET", false);
+            connection.finish(b"");
+            parse(&connection.receive()) - sent_ns
+        };
+        let drag_ns: u64 = thread::scope(|scope| {
+            let clients: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(ask)).collect();
+            clients.into_iter().map(|client| client.join().unwrap()).sum()
+        });
+        let (_, requests) = watched.finish(CLIENTS);
+        let queued_ns = requests.iter().map(|request| request.begin_ns - request.queued_ns).sum();
+        assert_most(queued_ns, drag_ns, &format!("{}: full backlog", build.label()));
+    }
+}

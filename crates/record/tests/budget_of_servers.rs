@@ -1,0 +1,184 @@
+//! Budgets of workers that call servers.
+
+#![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
+
+mod budget_support;
+
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsRawFd as _;
+use std::thread;
+use std::time::Duration;
+
+use slip_model::{Budget, EndpointTime, Part};
+
+use self::budget_support::php::{Watched, builds, fetch_all};
+use self::budget_support::python::{budget_of, gunicorn};
+use self::budget_support::servers::{Redis, serve_slowly};
+use self::budget_support::{
+    DRAG, REQUESTS, SHARE, alone, assert_most, assert_most_blocked, assert_share, serving_ns,
+};
+
+/// What the only worker had to do with the only server, which is this one.
+#[track_caller]
+fn only_endpoint(budget: &Budget, port: u16, protocol: &str) -> EndpointTime {
+    let [time] = budget.workers[0].endpoints[..] else { panic!("{:?}", budget.workers) };
+    let endpoint = &budget.endpoints[time.endpoint as usize];
+    assert_eq!(
+        (endpoint.address.as_str(), endpoint.protocol.as_str()),
+        (&*format!("127.0.0.1:{port}"), protocol)
+    );
+    time
+}
+
+#[test]
+fn a_slow_server_is_waited_for() {
+    let _alone = alone();
+    let port = serve_slowly(DRAG);
+    let script = format!(
+        r#"<?php
+        $server = stream_socket_client("tcp://127.0.0.1:{port}");
+        $begin = hrtime(true);
+        fwrite($server, "*1\r\n$4\r\nPING\r\n");
+        fgets($server);
+        echo hrtime(true) - $begin;"#
+    );
+    for build in builds() {
+        let Some(watched) = Watched::start(&build, &script) else { return };
+        let drag_ns = fetch_all(&watched.fpm);
+        let (budget, _) = watched.finish(REQUESTS);
+        assert_most_blocked(&budget, Part::Wait, drag_ns, &build.label());
+        let time = only_endpoint(&budget, port, "redis");
+        assert_eq!((time.calls, time.connects), (REQUESTS, REQUESTS));
+        assert_most(time.wait_ns + time.wake_ns, drag_ns, "of the endpoint");
+    }
+}
+
+#[test]
+fn a_redis_that_another_client_keeps_busy_is_waited_for() {
+    let _alone = alone();
+    let Some(redis) = Redis::start() else { return };
+    let port = redis.port;
+    let script = format!(
+        r#"<?php
+        $server = stream_socket_client("tcp://127.0.0.1:{port}");
+        $took = 0;
+        for ($i = 0; $i < 3; $i++) {{
+            $begin = hrtime(true);
+            fwrite($server, "*1\r\n$4\r\nPING\r\n");
+            fgets($server);
+            $took += hrtime(true) - $begin;
+        }}
+        echo $took;"#
+    );
+    for build in builds() {
+        let Some(watched) = Watched::start(&build, &script) else { return };
+        let drag_ns = redis.while_blocked(DRAG, || fetch_all(&watched.fpm));
+        let (budget, _) = watched.finish(REQUESTS);
+        assert_most_blocked(&budget, Part::Wait, drag_ns, &format!("{}: DEBUG SLEEP", build.label()));
+        let time = only_endpoint(&budget, port, "redis");
+        assert_eq!((time.calls, time.connects), (3 * REQUESTS, REQUESTS));
+        assert_most(time.wait_ns + time.wake_ns, drag_ns, "of the endpoint");
+    }
+}
+
+#[test]
+fn a_call_in_two_pieces_waits_for_an_acknowledgement() {
+    let _alone = alone();
+    let port = serve_slowly(Duration::ZERO);
+    // Both sides have to have talked for a while before the server acknowledges late, and the client sends little at a time.
+    let script = format!(
+        r#"<?php
+        $server = stream_socket_client("tcp://127.0.0.1:{port}");
+        for ($i = 0; $i < 20; $i++) {{
+            fwrite($server, "*1\r\n$4\r\nPING\r\n");
+            fgets($server);
+        }}
+        $begin = hrtime(true);
+        fwrite($server, "*1\r\n$4\r\n");
+        fwrite($server, "PING\r\n");
+        fgets($server);
+        echo hrtime(true) - $begin;"#
+    );
+    for build in builds() {
+        let Some(watched) = Watched::start(&build, &script) else { return };
+        let drag_ns = fetch_all(&watched.fpm);
+        let (budget, _) = watched.finish(REQUESTS);
+        assert!(drag_ns > 20_000_000 * REQUESTS, "nobody had to wait: {drag_ns} ns");
+        assert_most_blocked(&budget, Part::Wait, drag_ns, &format!("{}: two pieces", build.label()));
+        let time = only_endpoint(&budget, port, "redis");
+        assert_eq!((time.calls, time.connects), (21 * REQUESTS, REQUESTS));
+        assert_most(time.wait_ns + time.wake_ns, drag_ns, "of the endpoint");
+    }
+}
+
+#[test]
+fn a_connection_that_takes_long_is_told() {
+    let _alone = alone();
+    for build in builds().into_iter().filter(|build| build.version == (8, 2)) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        // SAFETY: the socket is open; to listen again sets how many may wait, one more than is said.
+        assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 0) }, 0);
+        let script = format!(
+            r#"<?php
+            if ($_SERVER["REQUEST_URI"] != "/slow") {{
+                exit("0");
+            }}
+            $begin = hrtime(true);
+            $server = stream_socket_client("tcp://{address}");
+            echo hrtime(true) - $begin;
+            fwrite($server, "*1\r\n$4\r\nPING\r\n");"#
+        );
+        let Some(watched) = Watched::start(&build, &script) else { return };
+        let (fpm, waits) = (&watched.fpm, TcpStream::connect(address).unwrap());
+        let drag_ns = thread::scope(|scope| {
+            let asks = scope.spawn(|| fpm.fetch("index.php", "/slow"));
+            // The kernel asks again after a second.
+            thread::sleep(10 * DRAG);
+            drop(listener.accept().unwrap());
+            asks.join().unwrap().trim().parse::<u64>().unwrap()
+        });
+        drop(waits);
+        assert!(drag_ns > 900_000_000, "{drag_ns}");
+        let (budget, _) = watched.finish(1);
+        assert_most_blocked(&budget, Part::Connect, drag_ns, &format!("{}: SYN again", build.label()));
+        let time = only_endpoint(&budget, address.port(), "redis");
+        assert_most(time.connect_ns, drag_ns, "of the endpoint");
+    }
+}
+
+#[test]
+fn connections_for_each_call_are_told() {
+    let _alone = alone();
+    let port = serve_slowly(Duration::ZERO);
+    let Some(server) = gunicorn(&[]) else { return };
+    let Some((budget, _, drag_ns)) = budget_of(&server, &format!("/connect/{port}")) else { return };
+    let connect_ns = serving_ns(&budget, Part::Connect);
+    // It has the sending of what is first as well.
+    assert_share(connect_ns, drag_ns, SHARE..2.5, "gunicorn: connect per call");
+    assert_eq!(only_endpoint(&budget, port, "").connect_ns, connect_ns);
+}
+
+#[test]
+fn connections_for_each_call_are_counted() {
+    let _alone = alone();
+    let port = serve_slowly(Duration::ZERO);
+    let script = format!(
+        r#"<?php
+        for ($i = 0; $i < 50; $i++) {{
+            $server = stream_socket_client("tcp://127.0.0.1:{port}");
+            fwrite($server, "*1\r\n$4\r\nPING\r\n");
+            fgets($server);
+            fclose($server);
+        }}
+        echo 0;"#
+    );
+    for build in builds() {
+        let Some(watched) = Watched::start(&build, &script) else { return };
+        fetch_all(&watched.fpm);
+        let (budget, _) = watched.finish(REQUESTS);
+        let time = only_endpoint(&budget, port, "redis");
+        assert_eq!((time.calls, time.connects), (50 * REQUESTS, 50 * REQUESTS));
+        assert_eq!(time.connect_ns, serving_ns(&budget, Part::Connect));
+    }
+}
