@@ -7,7 +7,7 @@ mod budget_support;
 use std::thread;
 use std::time::Duration;
 
-use slip_model::Budget;
+use slip_model::{Budget, ServedRequest};
 use slip_record::monotonic_ns;
 
 use self::budget_support::python::{budget_of, gunicorn, uvicorn, uwsgi};
@@ -19,25 +19,37 @@ fn loop_blocked_ns(budget: &Budget) -> u64 {
 }
 
 #[test]
-fn an_event_loop_that_is_blocked_makes_others_wait() {
+fn requests_that_are_open_together_have_no_parts_of_their_own() {
     let _alone = alone();
     let Some(server) = uvicorn() else { return };
     let Some(mut books) = server.books() else { return };
-    thread::scope(|scope| {
-        for _ in 0..4 {
-            scope.spawn(|| server.fetch("/sleep"));
-        }
-    });
-    let (budget, requests) = take(&mut books, 4);
+    for _ in 0..REQUESTS {
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| server.fetch("/sleep"));
+            }
+        });
+    }
+    let (budget, requests) = take(&mut books, 4 * REQUESTS);
+    assert_eq!(requests.len() as u64, 4 * REQUESTS);
     // Those that come while the first one is handled are read at once, and then handled one after the other.
-    let mut took: Vec<u64> = requests.iter().map(|request| request.response_ns - request.begin_ns).collect();
-    took.sort_unstable();
-    assert_eq!(took.len(), 4);
-    assert!(took[3] > 3 * 15_000_000 && took[0] < 30_000_000, "{took:?}");
+    let begins = requests.iter().map(|request| (request.begin_ns, 1));
+    let mut changes: Vec<(u64, i32)> =
+        begins.chain(requests.iter().map(|request| (request.end_ns, -1))).collect();
+    changes.sort_unstable();
+    let (mut open, mut since_ns, mut together_ns) = (0, 0, 0);
+    for (at_ns, change) in changes {
+        together_ns += if open > 1 { at_ns - since_ns } else { 0 };
+        (open, since_ns) = (open + change, at_ns);
+    }
     let shared_ns: u64 = budget.workers.iter().map(|worker| worker.shared_ns).sum();
-    assert!(shared_ns > 25_000_000, "{shared_ns}");
-    let alone = requests.iter().filter(|request| request.serving.total_ns() > 0).count();
-    assert!(alone <= 1, "{requests:?}");
+    assert!(shared_ns > 0 && shared_ns == together_ns, "{shared_ns} of {together_ns}: {requests:?}");
+    for request in &requests {
+        let overlaps =
+            |other: &&ServedRequest| other.begin_ns < request.end_ns && request.begin_ns < other.end_ns;
+        let is_alone = requests.iter().filter(overlaps).count() == 1;
+        assert_eq!(request.serving.total_ns() > 0, is_alone, "{request:?}");
+    }
 }
 
 #[test]

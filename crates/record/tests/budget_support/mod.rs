@@ -94,27 +94,26 @@ pub(crate) fn assert_most(found_ns: u64, drag_ns: u64, what: &str) {
 }
 
 /// So much of the drag is in what was found.
+#[allow(clippy::print_stdout, reason = "for who runs the tests with `--nocapture` to see")]
 #[track_caller]
 pub(crate) fn assert_share(found_ns: u64, drag_ns: u64, bounds: Range<f64>, what: &str) {
     let share = found_ns as f64 / drag_ns as f64;
-    // For who runs the tests to see it: with `--nocapture`.
     println!("{what}: {:.1} % of {:.1} ms", 100.0 * share, drag_ns as f64 / 1e6);
     assert!(bounds.contains(&share), "{what}: {found_ns} ns of {drag_ns}, {share:.3}");
 }
 
-/// The same of a part in which the worker is blocked. After it, it may have to wait for a CPU, which its clock does not tell apart.
+/// The same of a part in which the worker is blocked. After it, it may have to wait for a CPU, which its clock does not tell apart; on a
+/// machine that is busy that takes longer than the drag.
 #[track_caller]
 pub(crate) fn assert_most_blocked(budget: &Budget, part: Part, drag_ns: u64, what: &str) {
     let (found_ns, ready_ns) = (serving_ns(budget, part), ready_ns(budget));
-    assert_most(
-        found_ns + ready_ns,
-        drag_ns,
-        &format!("{what}: {part:?} {:.1} ms, ready {:.1} ms", found_ns as f64 / 1e6, ready_ns as f64 / 1e6),
-    );
+    let what =
+        format!("{what}: {part:?} {:.1} ms, ready {:.1} ms", found_ns as f64 / 1e6, ready_ns as f64 / 1e6);
+    assert_share(found_ns + ready_ns, drag_ns, SHARE..f64::INFINITY, &what);
     let others = BLOCKED.iter().filter(|other| **other != part);
     let wrong_ns: u64 = others.map(|other| serving_ns(budget, *other)).sum();
     assert!(
-        2 * found_ns > drag_ns && 10 * wrong_ns < drag_ns,
-        "{what}: {part:?} {found_ns} ns of {drag_ns}: {budget:?}"
+        10 * found_ns > drag_ns && 2 * found_ns < 3 * drag_ns && 10 * wrong_ns < drag_ns,
+        "{what} of {drag_ns} ns: {budget:?}"
     );
 }
