@@ -115,16 +115,21 @@ fn requests_that_nobody_has_accepted_yet_are_queued() {
         let (_, requests) = watched.finish(4);
         assert_eq!(requests.len(), 4);
         let mut free_ns = 0;
-        for request in requests {
-            // It came when a client connected or sent it, and the worker began when it was free.
-            let has_come =
-                |(before_ns, after_ns): &(u64, u64)| (*before_ns..=*after_ns).contains(&request.queued_ns);
-            let at = sent.iter().position(has_come);
-            sent.remove(at.unwrap_or_else(|| panic!("{request:?} of {sent:?}")));
+        for request in &requests {
+            // The worker began when it was free.
             assert!(
                 request.begin_ns >= free_ns && request.end_ns - request.begin_ns >= DRAG.as_nanos() as u64
             );
             free_ns = request.end_ns;
+        }
+        // Each came when a client connected or sent it. Of clients that did so together, each has the first that fits.
+        let mut queued: Vec<u64> = requests.iter().map(|request| request.queued_ns).collect();
+        queued.sort_unstable();
+        sent.sort_unstable_by_key(|(_, after_ns)| *after_ns);
+        for queued_ns in queued {
+            let at =
+                sent.iter().position(|(before_ns, after_ns)| (*before_ns..=*after_ns).contains(&queued_ns));
+            sent.remove(at.unwrap_or_else(|| panic!("{queued_ns} of {sent:?}: {requests:?}")));
         }
     }
 }
