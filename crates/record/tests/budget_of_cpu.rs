@@ -74,7 +74,7 @@ fn a_quota_that_holds_a_worker_back_is_told() {
         let drag_ns = fetch_all(&watched.fpm);
         let (budget, _) = watched.finish(REQUESTS);
         assert_most(ready_ns(&budget), drag_ns, &format!("{}: quota", build.label()));
-        // What of it was the quota's. It is not alone on the machine.
-        assert_share(budget.throttled_ns, drag_ns, 0.5..1.5, "as the kernel counts it");
+        // What of it was the quota's: the worker is not alone on the machine, and each CPU that it has been on counts.
+        assert_share(budget.throttled_ns, drag_ns, 0.5..3.0, "as the kernel counts it");
     }
 }
