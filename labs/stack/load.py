@@ -100,6 +100,8 @@ class Connection:
 
     def __init__(self):
         self.sockets = {}
+        #: From the first byte of the last request to the last of its response, seconds: without connecting and closing.
+        self.answered_s = 0.0
 
     def send(self, address, request):
         """Returns ``(status, body bytes)``. A connection that the server closed while it was idle is opened again once.
@@ -118,8 +120,10 @@ class Connection:
 
     def exchange(self, connection, address, request):
         try:
+            begin = time.perf_counter()
             connection.sendall(request)
             status, size, keep = read_response(connection)
+            self.answered_s = time.perf_counter() - begin
         except BaseException:
             connection.close()
             raise
@@ -237,7 +241,7 @@ class Run:
             # With a rate, the time counts from when the request was due: a server that is too slow for the rate keeps
             # connections busy, and the requests that wait for one have users waiting behind them.
             if due >= self.count_from:
-                mine.append((target, status, time.perf_counter() - due))
+                mine.append((target, status, time.perf_counter() - due, connection.answered_s))
         with self.lock:
             self.results.extend(mine)
 
@@ -257,13 +261,15 @@ class Run:
 
 def summarise(results):
     """Counts and latencies; a latency is counted only for an answer with status 200."""
-    times = sorted(seconds for _, status, seconds in results if status == 200)
+    good = [(seconds, answered) for _, status, seconds, answered in results if status == 200]
+    times = sorted(seconds for seconds, _ in good)
     summary = {"requests": len(results), "errors": len(results) - len(times)}
     if times:
         summary["mean_ms"] = round(sum(times) / len(times) * 1e3, 3)
+        summary["answer_mean_ms"] = round(sum(answered for _, answered in good) / len(good) * 1e3, 3)
         for name, share in (("p50_ms", 0.50), ("p95_ms", 0.95), ("p99_ms", 0.99), ("max_ms", 1.0)):
             summary[name] = round(times[min(len(times) - 1, int(share * len(times)))] * 1e3, 3)
-    statuses = [str(status) for _, status, _ in results if status != 200]
+    statuses = [str(status) for _, status, _, _ in results if status != 200]
     if statuses:
         summary["error_kinds"] = {kind: statuses.count(kind) for kind in sorted(set(statuses))}
     return summary

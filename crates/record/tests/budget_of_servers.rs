@@ -4,16 +4,18 @@
 
 mod budget_support;
 
+use std::fs::{self, Permissions};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::thread;
 use std::time::Duration;
 
-use slip_model::{Budget, EndpointTime, Part};
+use slip_model::{Budget, CallPart, EndpointTime, Part};
 
 use self::budget_support::php::{Watched, builds, fetch_all};
 use self::budget_support::python::{budget_of, gunicorn};
-use self::budget_support::servers::{Redis, serve_slowly};
+use self::budget_support::servers::{Redis, serve_slowly, serve_slowly_at};
 use self::budget_support::{
     DRAG, REQUESTS, SHARE, alone, assert_most, assert_most_blocked, assert_share, serving_ns,
 };
@@ -28,6 +30,25 @@ fn only_endpoint(budget: &Budget, port: u16, protocol: &str) -> EndpointTime {
         (&*format!("127.0.0.1:{port}"), protocol)
     );
     time
+}
+
+/// Most of the drag is in this part of the calls to the only server. The worker's clock also has the time that it was ready to run.
+#[track_caller]
+fn assert_most_of_calls(budget: &Budget, part: CallPart, drag_ns: u64, what: &str) {
+    let [calls] = &budget.calls[..] else { panic!("{:?}", budget.calls) };
+    let ns = |part: CallPart| calls.parts[part as usize].ns;
+    let ready_ns = ns(CallPart::Woken) + ns(CallPart::Running);
+    assert_share(ns(part) + ready_ns, drag_ns, SHARE..f64::INFINITY, &format!("{what}: {part:?}"));
+    let others = CallPart::ALL.into_iter().filter(|other| {
+        other.is_of_calls() && ![part, CallPart::Woken, CallPart::Running].contains(other)
+    });
+    let wrong_ns: u64 = others.map(ns).sum();
+    assert!(2 * ns(part) < 3 * drag_ns && 10 * wrong_ns < drag_ns, "{what}, of {drag_ns} ns: {calls:?}");
+}
+
+/// How often the only server was asked each command.
+fn commands(budget: &Budget) -> Vec<(&str, u64)> {
+    budget.commands.iter().map(|command| (&*command.name, command.calls)).collect()
 }
 
 #[test]
@@ -50,6 +71,57 @@ fn a_slow_server_is_waited_for() {
         let time = only_endpoint(&budget, port, "redis");
         assert_eq!((time.calls, time.connects), (REQUESTS, REQUESTS));
         assert_most(time.wait_ns + time.wake_ns, drag_ns, "of the endpoint");
+        assert_most_of_calls(&budget, CallPart::Work, drag_ns, &build.label());
+        assert_eq!(commands(&budget), [("PING", REQUESTS)]);
+    }
+}
+
+#[test]
+fn a_slow_server_at_a_unix_socket_is_waited_for() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("slow.sock");
+    serve_slowly_at(&path, DRAG);
+    fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(&path, Permissions::from_mode(0o777)).unwrap();
+    let script = format!(
+        r#"<?php
+        $server = stream_socket_client("unix://{}");
+        $begin = hrtime(true);
+        fwrite($server, "*1\r\n$4\r\nPING\r\n");
+        fgets($server);
+        echo hrtime(true) - $begin;"#,
+        path.display()
+    );
+    for build in builds().into_iter().filter(|build| build.version == (8, 2)) {
+        let Some(watched) = Watched::start(&build, &script) else { return };
+        let drag_ns = fetch_all(&watched.fpm);
+        let (budget, _) = watched.finish(REQUESTS);
+        assert_most_blocked(&budget, Part::Wait, drag_ns, &format!("{}: UNIX socket", build.label()));
+        assert_most_of_calls(&budget, CallPart::Work, drag_ns, &build.label());
+        assert_eq!(commands(&budget), [("PING", REQUESTS)]);
+    }
+}
+
+#[test]
+fn an_answer_that_is_read_late_is_no_fault_of_the_server() {
+    let _alone = alone();
+    let port = serve_slowly(Duration::ZERO);
+    let script = format!(
+        r#"<?php
+        $server = stream_socket_client("tcp://127.0.0.1:{port}");
+        fwrite($server, "*1\r\n$4\r\nPING\r\n");
+        $begin = hrtime(true);
+        usleep(15000);
+        fgets($server);
+        echo hrtime(true) - $begin;"#
+    );
+    for build in builds() {
+        let Some(watched) = Watched::start(&build, &script) else { return };
+        let drag_ns = fetch_all(&watched.fpm);
+        let (budget, _) = watched.finish(REQUESTS);
+        assert_most_blocked(&budget, Part::Sleep, drag_ns, &format!("{}: read late", build.label()));
+        assert_most_of_calls(&budget, CallPart::Read, drag_ns, &build.label());
     }
 }
 
@@ -78,6 +150,7 @@ fn a_redis_that_another_client_keeps_busy_is_waited_for() {
         let time = only_endpoint(&budget, port, "redis");
         assert_eq!((time.calls, time.connects), (3 * REQUESTS, REQUESTS));
         assert_most(time.wait_ns + time.wake_ns, drag_ns, "of the endpoint");
+        assert_most_of_calls(&budget, CallPart::Queue, drag_ns, &build.label());
     }
 }
 
@@ -108,6 +181,7 @@ fn a_call_in_two_pieces_waits_for_an_acknowledgement() {
         let time = only_endpoint(&budget, port, "redis");
         assert_eq!((time.calls, time.connects), (21 * REQUESTS, REQUESTS));
         assert_most(time.wait_ns + time.wake_ns, drag_ns, "of the endpoint");
+        assert_most_of_calls(&budget, CallPart::Flight, drag_ns, &build.label());
     }
 }
 
@@ -144,6 +218,9 @@ fn a_connection_that_takes_long_is_told() {
         assert_most_blocked(&budget, Part::Connect, drag_ns, &format!("{}: SYN again", build.label()));
         let time = only_endpoint(&budget, address.port(), "redis");
         assert_most(time.connect_ns, drag_ns, "of the endpoint");
+        let connect = &budget.calls[0].parts[CallPart::Connect as usize];
+        assert_most(connect.ns, drag_ns, "connect");
+        assert_eq!(connect.count(), 1);
     }
 }
 

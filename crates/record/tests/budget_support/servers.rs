@@ -1,7 +1,8 @@
 //! Servers that workers call.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -16,26 +17,37 @@ use super::PATIENCE;
 pub(crate) fn serve_slowly(delay: Duration) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    let answer = move |mut stream: TcpStream| {
-        let (mut bytes, mut asked) = ([0; 64], Vec::new());
-        while let Ok(len @ 1..) = stream.read(&mut bytes) {
-            asked.extend_from_slice(&bytes[..len]);
-            if asked.ends_with(b"PING\r\n") {
-                asked.clear();
-                thread::sleep(delay);
-                // At once: in pieces it would wait for an acknowledgement.
-                if stream.write_all(format!(":{}\r\n", monotonic_ns()).as_bytes()).is_err() {
-                    return;
-                }
-            }
-        }
-    };
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            thread::spawn(move || answer(stream));
+            thread::spawn(move || answer_slowly(stream, delay));
         }
     });
     port
+}
+
+/// The same on a UNIX socket.
+pub(crate) fn serve_slowly_at(path: &Path, delay: Duration) {
+    let listener = UnixListener::bind(path).unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            thread::spawn(move || answer_slowly(stream, delay));
+        }
+    });
+}
+
+fn answer_slowly(mut stream: impl Read + Write, delay: Duration) {
+    let (mut bytes, mut asked) = ([0; 64], Vec::new());
+    while let Ok(len @ 1..) = stream.read(&mut bytes) {
+        asked.extend_from_slice(&bytes[..len]);
+        if asked.ends_with(b"PING\r\n") {
+            asked.clear();
+            thread::sleep(delay);
+            // At once: in pieces it would wait for an acknowledgement.
+            if stream.write_all(format!(":{}\r\n", monotonic_ns()).as_bytes()).is_err() {
+                return;
+            }
+        }
+    }
 }
 
 /// A Redis that keeps nothing. Killed when dropped.
