@@ -350,6 +350,8 @@ int account_arrival(__u64 *context)
 	struct exchange *exchange = exchange_of_client(socket);
 	if (exchange) {
 		__u64 now = bpf_ktime_get_ns();
+		/* Where nobody tells when the server begins to send, that it has is told only after this. */
+		note_answered(exchange, now);
 		note_answer(exchange, now);
 		if (!exchange->unread_ns) {
 			exchange->unread_ns = now;

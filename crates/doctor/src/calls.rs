@@ -136,7 +136,7 @@ pub fn call_part_meaning(part: CallPart) -> &'static str {
         CallPart::Flight => "on the way to the server and back",
         CallPart::Queue => "the server has not read it yet",
         CallPart::Work => "until the server answers",
-        CallPart::Remote => "on the way and at the server, which is elsewhere",
+        CallPart::Remote => "on the way and at the server, whose steps were not seen",
         CallPart::Woken => "the answer is there, until the worker is woken",
         CallPart::Running => "until the worker has a CPU",
         CallPart::Read => "until it reads the answer",
