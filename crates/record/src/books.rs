@@ -9,6 +9,8 @@ use slip_probe::{
 };
 use slip_remote::{LiveProcess, Symbols as _};
 
+use crate::Sink;
+
 /// What the runtime of CPython 3.8 and 3.9 has at most, which does not say how large it is: its lock lies in the first part.
 const OLD_RUNTIME_BYTES: u64 = 4_096;
 
@@ -142,6 +144,15 @@ impl Books {
             steal_ns: steal_ns().saturating_sub(self.steal_ns),
         };
         Ok((budget, requests))
+    }
+
+    /// Stores the budget so far, and the requests that have ended since: [`Books::take`].
+    pub(crate) fn store(&mut self, now_ns: u64, start_ns: u64, sink: &mut Sink) {
+        // What cannot be had now is had with the next flush.
+        if let Ok((budget, requests)) = self.take(now_ns, start_ns) {
+            sink.set_budget(budget);
+            requests.into_iter().for_each(|request| sink.push_served(request));
+        }
     }
 
     /// Ends the recording's last moment: nothing is added any more.

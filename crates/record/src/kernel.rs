@@ -173,16 +173,6 @@ impl KernelSampler {
         Self { books: Some(books), ..self }
     }
 
-    /// Stores the budget so far, and the requests that have ended since.
-    fn store_budget(&mut self, now_ns: u64, sink: &mut Sink) {
-        let Some(books) = &mut self.books else { return };
-        // What cannot be had now is had with the next flush.
-        if let Ok((budget, requests)) = books.take(now_ns, self.start_ns) {
-            sink.set_budget(budget);
-            requests.into_iter().for_each(|request| sink.push_served(request));
-        }
-    }
-
     fn count_lost(&mut self, sink: &mut Sink) {
         let counters = self.probe.counters();
         let lost = counters.lost + counters.waits_lost;
@@ -494,11 +484,15 @@ impl Sampler for KernelSampler {
 
     fn before_flush(&mut self, now_ns: u64, sink: &mut Sink) {
         self.store_under_way(now_ns, sink);
-        self.store_budget(now_ns, sink);
+        if let Some(books) = &mut self.books {
+            books.store(now_ns, self.start_ns, sink);
+        }
     }
 
     fn finish(&mut self, now_ns: u64, sink: &mut Sink) {
-        self.store_budget(now_ns, sink);
+        if let Some(books) = &mut self.books {
+            books.store(now_ns, self.start_ns, sink);
+        }
         let taken = self.probe.stop().unwrap_or_default();
         let monotonic_ns = monotonic_ns();
         self.take_events(now_ns, sink);

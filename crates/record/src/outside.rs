@@ -69,16 +69,6 @@ impl OutsideSampler {
         Self { books: Some(books), ..self }
     }
 
-    /// Stores the budget so far, and the requests that have ended since.
-    fn store_budget(&mut self, now_ns: u64, sink: &mut Sink) {
-        let Some(books) = &mut self.books else { return };
-        // What cannot be had now is had with the next flush.
-        if let Ok((budget, requests)) = books.take(now_ns, self.start_ns) {
-            sink.set_budget(budget);
-            requests.into_iter().for_each(|request| sink.push_served(request));
-        }
-    }
-
     /// Looks at the tasks of each process now. They must be what is sampled.
     ///
     /// # Errors
@@ -190,11 +180,15 @@ impl Sampler for OutsideSampler {
     }
 
     fn before_flush(&mut self, now_ns: u64, sink: &mut Sink) {
-        self.store_budget(now_ns, sink);
+        if let Some(books) = &mut self.books {
+            books.store(now_ns, self.start_ns, sink);
+        }
     }
 
     fn finish(&mut self, now_ns: u64, sink: &mut Sink) {
-        self.store_budget(now_ns, sink);
+        if let Some(books) = &mut self.books {
+            books.store(now_ns, self.start_ns, sink);
+        }
         for process in &mut self.processes {
             process.finish(sink, &mut self.code);
         }
