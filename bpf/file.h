@@ -29,7 +29,13 @@ static __always_inline struct file *file_of_number(struct task_struct *task, __u
 /* 0 if there is no such file. */
 static __always_inline __u32 type_of_file(const struct file *file)
 {
-	return file ? BPF_CORE_READ(file, f_inode, i_mode) & TYPE_OF_FILE : 0;
+	if (!file) {
+		return 0;
+	}
+	if (loads_as_told()) {
+		return AS_TOLD(struct file, file)->f_inode->i_mode & TYPE_OF_FILE;
+	}
+	return BPF_CORE_READ(file, f_inode, i_mode) & TYPE_OF_FILE;
 }
 
 /* Whether the system call's first argument is a file. */

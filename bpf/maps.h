@@ -55,11 +55,19 @@ struct {
 	__type(value, __u32);
 } turn SEC(".maps");
 
+/* How often the targets have changed, plus one. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} generation SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, int);
-	__type(value, struct slip_sleeper);
+	__type(value, struct slip_thread);
 } sleepers SEC(".maps");
 
 /* Addresses in the kernel whose names are asked for; 0 for none. */
@@ -95,6 +103,9 @@ struct cframe {
  * took half of the time at a switch. */
 #define PAGE_BYTES 4096
 
+/* What `follow_frames()` says. */
+enum { FOLLOWED = 1, FOLLOWED_TO = 2 };
+
 /* Too large for the stack. The frames have room for one more, so that an index that is out of bounds by the verifier's reckoning
  * is not. */
 struct scratch {
@@ -110,7 +121,15 @@ struct scratch {
 	struct {
 		__u32 id, frame_bytes, previous, keys[SLIP_MAX_KEYS];
 	} layout;
-	/* Part of its stack of frames. The last frame in it may end in the next page. */
+	/* Of `follow_frames()`: whether it has not come to the frame in question. Here, because the verifier follows what is in
+	 * registers. */
+	__u64 is_apart;
+	/* The state of the thread if that need not be looked up, else 0. */
+	__u64 state;
+	/* Where the outermost frame may lie; 0 if nobody knows. When frames have been followed, where it does. */
+	__u64 outermost;
+	/* Of the target: first the begin of a thread state, then part of the stack of frames. The last frame in it may end in the next
+	 * page. */
 	__u8 page[PAGE_BYTES + 128] __attribute__((aligned(8)));
 	/* The `_PyCFrame` that the thread state names, if it led nowhere. */
 	__u64 cframe;

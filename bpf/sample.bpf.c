@@ -101,68 +101,97 @@ static __always_inline void send_sample(struct scratch *scratch, const struct sl
 	}
 }
 
-/* The running thread, which leaves its CPU. */
-static __always_inline void begin_wait(struct task_struct *task, bool preempted)
+/* The running thread, which leaves its CPU. Returns when, or 0 if it is not looked at. */
+static __always_inline __u64 begin_wait(struct task_struct *task, bool preempted)
 {
-	struct slip_sleeper *sleeper = bpf_task_storage_get(&sleepers, task, 0, 0);
+	struct slip_thread *thread = bpf_task_storage_get(&sleepers, task, 0, 0);
 	struct bpf_pidns_info ids;
 	__u32 at = 0;
 
-	if (sleeper) {
-		ids.pid = sleeper->key.tid;
-		ids.tgid = sleeper->pid;
-	} else if (!task->mm || !own_ids(&ids)) {
-		/* Threads of the kernel have no memory of their own. */
-		return;
-	}
-	const struct slip_target *target = bpf_map_lookup_elem(&targets, &ids.tgid);
+	const __u32 *generation_now = bpf_map_lookup_elem(&generation, &at);
 	struct scratch *scratch = bpf_map_lookup_elem(&scratches, &at);
-	const struct pt_regs *regs = (const struct pt_regs *) bpf_task_pt_regs(task);
-	if (!target || !scratch || !regs) {
-		return;
+	if (!generation_now || !scratch) {
+		return 0;
 	}
-	if (!sleeper) {
-		sleeper = bpf_task_storage_get(&sleepers, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-		if (!sleeper) {
-			count(SLIP_COUNT_WAITS_LOST);
-			return;
+	if (!thread || thread->generation != *generation_now) {
+		__u32 now = *generation_now;
+		if (thread) {
+			ids.pid = thread->sleeper.key.tid;
+			ids.tgid = thread->sleeper.pid;
+		} else if (!task->mm || !own_ids(&ids)) {
+			/* Threads of the kernel have no memory of their own. */
+			return 0;
 		}
-		sleeper->key.tid = ids.pid;
-		sleeper->pid = ids.tgid;
+		const struct slip_target *known = bpf_map_lookup_elem(&targets, &ids.tgid);
+		if (!known) {
+			return 0;
+		}
+		if (!thread) {
+			thread = bpf_task_storage_get(&sleepers, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+		}
+		if (!thread) {
+			count(SLIP_COUNT_WAITS_LOST);
+			return 0;
+		}
+		thread->sleeper.key.tid = ids.pid;
+		thread->sleeper.pid = ids.tgid;
+		thread->target = *known;
+		/* After `exec` all lies elsewhere. */
+		thread->state = thread->outermost = 0;
+		thread->generation = now;
 	}
+	const struct slip_target *target = &thread->target;
+	struct slip_sleeper *sleeper = &thread->sleeper;
 	if (sleeper->begin_ns) {
 		end_unseen(task, sleeper);
+	}
+	__u64 now = bpf_ktime_get_ns();
+	__u32 turn = turn_now();
+	turn_to_kind(thread, preempted);
+	if (preempted && stands_for(thread, target, now, turn)) {
+		sleeper->begin_ns = sleeper->ready_ns = now;
+		return now;
+	}
+	const struct pt_regs *regs = (const struct pt_regs *) bpf_task_pt_regs(task);
+	if (!regs) {
+		return 0;
 	}
 	__s32 call = preempted ? SLIP_CALL_PREEMPTED : regs->orig_rax < 1024 ? regs->orig_rax : SLIP_CALL_NONE;
 	scratch->sample = (struct slip_sample) {
 		.kind = SLIP_EVENT_WAIT,
 		.id = target->id,
-		.time_ns = bpf_ktime_get_ns(),
-		.tid = ids.pid,
+		.time_ns = now,
+		.tid = sleeper->key.tid,
 		.call = call,
 		.file = file_of_call(task, call, regs),
 	};
+	scratch->outermost = thread->outermost;
+	scratch->state = now - thread->state_ns < SLIP_STATE_NS ? thread->state : 0;
 	bool walked = walk(scratch, target, task->thread.fsbase, 0, regs->r14, regs->r15);
 	if (!walked && scratch->cframe) {
 		walked = copy_caller_by(scratch, target, regs);
 	}
+	thread->outermost = scratch->outermost;
+	if (!scratch->state) {
+		thread->state = scratch->sample.thread_state;
+		thread->state_ns = now;
+	}
 	if (!walked) {
 		scratch->sample.flags |= SLIP_SAMPLE_FAILED;
 		send_sample(scratch, target);
-		return;
+		return now;
 	}
 	if (scratch->sample.flags & SLIP_SAMPLE_NO_STATE) {
-		return;
+		return now;
 	}
 	struct slip_wait_key key = {
 		.stack = scratch->sample.stack,
 		.request = scratch->sample.request,
 		.id = target->id,
-		.tid = ids.pid,
+		.tid = sleeper->key.tid,
 		.call = call,
 		.file = scratch->sample.file,
 	};
-	__u32 turn = turn_now();
 	/* Most threads wait where they waited before. */
 	if (sleeper->turn != turn + 1 || !is_same_key(&sleeper->key, &key)) {
 		if (!wait_of(&key, turn)) {
@@ -176,8 +205,19 @@ static __always_inline void begin_wait(struct task_struct *task, bool preempted)
 		sleeper->key = key;
 		sleeper->turn = turn + 1;
 	}
-	sleeper->begin_ns = scratch->sample.time_ns;
-	sleeper->ready_ns = preempted ? scratch->sample.time_ns : 0;
+	sleeper->begin_ns = now;
+	sleeper->ready_ns = 0;
+	if (preempted) {
+		sleeper->ready_ns = thread->lost_cpu_ns = now;
+	}
+	return now;
+}
+
+/* The one of a task that has no CPU, or NULL. */
+static __always_inline struct slip_sleeper *sleeper_of(struct task_struct *task)
+{
+	struct slip_thread *thread = bpf_task_storage_get(&sleepers, task, 0, 0);
+	return thread && thread->sleeper.begin_ns ? &thread->sleeper : NULL;
 }
 
 /* Arguments: whether it was preempted, the task that leaves, the one that comes. */
@@ -185,15 +225,17 @@ SEC("tp_btf/sched_switch")
 int on_switch(__u64 *context)
 {
 	struct task_struct *previous = (struct task_struct *) context[1];
+	__u64 now = 0;
 
 	/* A task that ends has 0x80 (TASK_DEAD). */
 	if (!(previous->__state & 0x80)) {
-		begin_wait(previous, context[0] || previous->__state == 0);
+		now = begin_wait(previous, context[0] || previous->__state == 0);
 	}
 	struct task_struct *next = (struct task_struct *) context[2];
-	struct slip_sleeper *sleeper = bpf_task_storage_get(&sleepers, next, 0, 0);
-	if (sleeper && sleeper->begin_ns) {
-		__u64 now = bpf_ktime_get_ns();
+	struct slip_sleeper *sleeper = sleeper_of(next);
+	if (sleeper) {
+		/* One look at the clock for both. */
+		now = now ? now : bpf_ktime_get_ns();
 		/* Its stack is still that of the wait. */
 		if (is_long(sleeper, now) && !sleeper->key.kernel) {
 			sleeper->key.kernel = kernel_stack_of(next, SCRATCH_OF_EVENT);
@@ -207,10 +249,10 @@ SEC("tp_btf/sched_wakeup")
 int on_wakeup(__u64 *context)
 {
 	struct task_struct *task = (struct task_struct *) context[0];
-	struct slip_sleeper *sleeper = bpf_task_storage_get(&sleepers, task, 0, 0);
+	struct slip_sleeper *sleeper = sleeper_of(task);
 
 	/* One that runs has ended its wait, and we were not told. */
-	if (sleeper && sleeper->begin_ns && !sleeper->ready_ns && !task->on_cpu) {
+	if (sleeper && !sleeper->ready_ns && !task->on_cpu) {
 		sleeper->ready_ns = bpf_ktime_get_ns();
 		/* It has not got a CPU yet, and that it gets one we may not be told. */
 		if (is_long(sleeper, sleeper->ready_ns)) {
@@ -225,7 +267,8 @@ SEC("iter/task")
 int list_sleepers(struct bpf_iter__task *context)
 {
 	struct task_struct *task = context->task;
-	struct slip_sleeper *sleeper = task ? bpf_task_storage_get(&sleepers, task, 0, 0) : NULL;
+	struct slip_thread *thread = task ? bpf_task_storage_get(&sleepers, task, 0, 0) : NULL;
+	struct slip_sleeper *sleeper = thread ? &thread->sleeper : NULL;
 
 	__u64 begin = sleeper ? *(volatile __u64 *) &sleeper->begin_ns : 0;
 	if (!begin) {
@@ -298,6 +341,7 @@ int on_clock(struct bpf_perf_event_data *context)
 		.flags = in_kernel ? SLIP_SAMPLE_IN_KERNEL : 0,
 	};
 	struct task_struct *task = (struct task_struct *) bpf_get_current_task();
+	scratch->outermost = scratch->state = 0;
 	bool walked = walk(scratch, target, BPF_CORE_READ(task, thread.fsbase), in_kernel ? 0 : context->regs.rip,
 			in_kernel ? 0 : context->regs.r14, context->regs.r15);
 	if (!walked && scratch->cframe && !in_kernel) {

@@ -20,6 +20,9 @@
 /* An interpreter keeps the current thread's state where thread-local storage begins, in one of these. */
 #define SLIP_MAX_SLOTS 2
 
+/* Most of a thread state that is copied to find its frames. */
+#define SLIP_STATE_BYTES 1024
+
 /* Words of a frame record that tell stacks apart. */
 #define SLIP_MAX_KEYS 2
 
@@ -30,6 +33,17 @@
 
 /* A wait that was blocked for so long tells where in the kernel: the walk takes 1.9 us, and so at most 1.9 % of what is waited. */
 #define SLIP_LONG_WAIT_NS 100000
+
+/* A thread that lost its CPU so short a time ago and loses it again is taken to be where it was then, but for one time in
+ * SLIP_LOOK_ONE_IN, by chance: one that wakes others loses it to them each time, for microseconds. So the stacks of one in
+ * SLIP_LOOK_ONE_IN are right for all on average, and each wait is counted with its length. */
+#define SLIP_STANDS_FOR_NS 1000000
+#define SLIP_LOOK_ONE_IN 8
+
+/* For so long a thread is taken to have the state that its local storage named, if that state still says that it is the thread's: the
+ * storage lies in a page that nobody else needs, and costs 165 ns where switches between processes empty the TLB. What a thread has
+ * given up has no frames. */
+#define SLIP_STATE_NS 100000
 
 /* Addresses that are named at once. */
 #define SLIP_ADDRESSES 64
@@ -68,7 +82,8 @@ struct slip_target {
 	__u32 in_registers;
 	/* Given by the loader, in every event: a pid may be used again. */
 	__u32 id;
-	__u32 reserved;
+	/* So much of a thread state has all of it that tells where its frames are. */
+	__u32 state_bytes;
 };
 
 enum slip_event_kind { SLIP_EVENT_STACK = 1, SLIP_EVENT_SAMPLE = 2, SLIP_EVENT_WAIT = 3, SLIP_EVENT_KERNEL_STACK = 4 };
@@ -141,6 +156,23 @@ struct slip_sleeper {
 	__u64 begin_ns;
 	/* 0 while it is not ready. */
 	__u64 ready_ns;
+};
+
+/* What is kept of a thread. */
+struct slip_thread {
+	struct slip_sleeper sleeper;
+	/* The last of the other kind: of waits for a CPU, when this is another one, or the reverse. */
+	struct slip_wait_key other;
+	__u32 other_turn;
+	/* Of the targets, when `target` was copied. */
+	__u32 generation;
+	struct slip_target target;
+	/* Address of the outermost frame. */
+	__u64 outermost;
+	/* The thread's state, and when its local storage said so. */
+	__u64 state, state_ns;
+	/* When its stack was last copied as it lost its CPU. */
+	__u64 lost_cpu_ns;
 };
 
 /* One look at one thread: when the clock of its CPU goes off, or when it waits as it has not waited lately. */

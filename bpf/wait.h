@@ -101,6 +101,34 @@ static __always_inline __u64 kernel_stack_of(struct task_struct *task, enum scra
 	return key;
 }
 
+/* Makes the last key of this kind the present one. */
+static __always_inline void turn_to_kind(struct slip_thread *thread, bool preempted)
+{
+	if (preempted != (thread->sleeper.key.call == SLIP_CALL_PREEMPTED)) {
+		struct slip_wait_key key = thread->sleeper.key;
+		__u32 turn = thread->sleeper.turn;
+
+		thread->sleeper.key = thread->other;
+		thread->sleeper.turn = thread->other_turn;
+		/* There may not have been any. */
+		thread->sleeper.key.tid = key.tid;
+		thread->other = key;
+		thread->other_turn = turn;
+	}
+}
+
+/* Whether a thread that loses its CPU is taken to be where it was when it lost it last. */
+static __always_inline bool stands_for(const struct slip_thread *thread, const struct slip_target *target, __u64 now, __u32 turn)
+{
+	__u64 request = 0;
+
+	if (now - thread->lost_cpu_ns >= SLIP_STANDS_FOR_NS || thread->sleeper.turn != turn + 1 || thread->sleeper.key.id != target->id
+			|| bpf_get_prandom_u32() % SLIP_LOOK_ONE_IN == 0) {
+		return false;
+	}
+	return !target->request || (read_word(target->request, &request) && request == thread->sleeper.key.request);
+}
+
 /* Counts a wait that has ended now. */
 static __always_inline void end_wait(struct slip_sleeper *sleeper, __u64 now)
 {

@@ -30,12 +30,14 @@ static const uint32_t watched_pid = 10;
 uint32_t fake_pid, fake_tid = 11;
 bool fake_ring_is_full;
 uint64_t fake_time_ns;
+/* 0: each wait is looked at. */
+uint32_t fake_random;
 struct pt_regs fake_regs;
 
 /* What tasks keep, and the waits of each turn. */
 static struct {
 	const struct task_struct *task;
-	struct slip_sleeper sleeper;
+	struct slip_thread thread;
 } stored[4];
 static struct {
 	struct slip_wait_key key;
@@ -43,6 +45,8 @@ static struct {
 } ended[2][8];
 static int ended_count[2];
 static uint32_t now_is_turn;
+/* Never the same: tests change the target as they please. */
+static uint32_t generation_is;
 static struct slip_sleeper listed[4];
 static int listed_count;
 
@@ -95,6 +99,9 @@ void *fake_lookup(const void *map, const void *key)
 	if (map == &turn) {
 		return &now_is_turn;
 	}
+	if (map == &generation) {
+		return &generation_is;
+	}
 	if (map == &addresses) {
 		return &asked[*(const uint32_t *) key];
 	}
@@ -138,7 +145,7 @@ void *fake_storage(const struct task_struct *task, bool make)
 	for (int i = 0; i < 4; i++) {
 		if (stored[i].task == task || (make && !stored[i].task)) {
 			stored[i].task = task;
-			return &stored[i].sleeper;
+			return &stored[i].thread;
 		}
 	}
 	return NULL;
@@ -248,6 +255,7 @@ static void reset(void)
 	memset(&task, 0, sizeof task);
 	task.mm = (struct mm_struct *) memory;
 	fake_time_ns = 12345;
+	fake_random = 0;
 	now_is_turn = 0;
 	listed_count = 0;
 	known_count = 0;
@@ -279,10 +287,24 @@ static const struct slip_sample *look(void)
 	return samples.count > before ? (const struct slip_sample *) samples.data : NULL;
 }
 
-static void leave(bool preempted)
+/* No target has changed since the last time. */
+static void leave_as_before(bool preempted)
 {
 	struct task_struct other = {0};
 	on_switch((__u64[]) {preempted, (__u64) &task, (__u64) &other});
+}
+
+static void leave(bool preempted)
+{
+	generation_is++;
+	leave_as_before(preempted);
+}
+
+/* Or comes back. */
+static void come_back(void)
+{
+	struct task_struct other = {0};
+	on_switch((__u64[]) {0, (__u64) &other, (__u64) &task});
 }
 
 /* ---- the tests ---- */
@@ -342,6 +364,39 @@ static void frames_are_followed_wherever_they_lie(void)
 	CHECK(look()->flags & SLIP_SAMPLE_FAILED);
 	put(MEMORY_START, MEMORY_START + where[2]);
 	CHECK(look()->depth == COUNT - 2);
+}
+
+static void frames_are_followed_from_where_the_outermost_was(void)
+{
+	uint64_t keys[5];
+
+	reset();
+	task.__state = 1;
+	/* As before, deeper, less deep, with the outermost elsewhere, and where it was is nothing any more. */
+	for (int round = 0; round < 2; round++) {
+		for (int i = 0; i < 5; i++) {
+			const int depths[] = {3, 40, 2, 2, 3};
+			chain(0);
+			absent[1] = false;
+			/* Callers lie below. */
+			const uint64_t top = MEMORY_START + 4 * PAGE, low = i == 3 ? 9 * PAGE : 0;
+			for (int at = 0; at < depths[i]; at++) {
+				const uint64_t frame = top - 120 * at + (at ? low : 0), caller = top - 120 * (at + 1) + low;
+				put(frame + KEY, 1000 + at);
+				put(frame + INSTRUCTION, 2000 + at);
+				put(frame + PREVIOUS, at + 1 < depths[i] ? caller : 0);
+			}
+			put(MEMORY_START, top);
+			(round ? leave : leave_as_before)(false);
+			come_back();
+			const struct slip_wait_key *key = &stored[0].thread.sleeper.key;
+			if (round == 0) {
+				keys[i] = key->stack;
+			}
+			CHECK(key->stack && key->stack == keys[i] && stored[0].thread.outermost == top - 120 * (depths[i] - 1) + low);
+		}
+	}
+	CHECK(keys[0] != keys[1] && keys[1] != keys[2] && keys[2] == keys[3] && keys[4] == keys[0]);
 }
 
 static void known_stack_is_sent_once(void)
@@ -460,6 +515,7 @@ static void thread_is_found_by_its_state(void)
 	target.slots[1] = 792;
 	target.thread_id = 152;
 	target.current = 72;
+	target.state_bytes = 160;
 	target.ranges[0] = (struct slip_range) {.addr = 0, .bytes = 160, .of_thread = 1};
 	target.range_count = 1;
 	put(state + 72, frame_at(0));
@@ -481,6 +537,19 @@ static void thread_is_found_by_its_state(void)
 	put(MEMORY_START + 11 * PAGE + 8, frame_at(1));
 	put(MEMORY_START + 11 * PAGE + 16, state + 200);
 	CHECK(look()->depth == 2);
+	/* The outermost of these in what was copied of the state, to its last byte, or not all of it. */
+	target.state_bytes = 224;
+	CHECK(look()->depth == 2 && look()->flags == 0);
+	target.state_bytes = 223;
+	CHECK(look()->depth == 2 && look()->flags == 0);
+	put(MEMORY_START + 11 * PAGE + 16, state + 196);
+	put(state + 208, 1);
+	CHECK(look()->flags == SLIP_SAMPLE_FAILED);
+	put(state + 208, 0);
+	put(MEMORY_START + 11 * PAGE + 16, state + 200);
+	target.state_bytes = SLIP_STATE_BYTES + 1;
+	CHECK(look()->flags == SLIP_SAMPLE_NO_STATE);
+	target.state_bytes = 224;
 	/* Before the first call. */
 	put(state + 72, state + 200);
 	CHECK(look()->flags == 0 && look()->stack == 0 && look()->thread_state == state);
@@ -501,6 +570,7 @@ static uint64_t two_calls(uint64_t c_stack)
 	target.slots[0] = -32;
 	target.thread_id = 152;
 	target.current = 72;
+	target.state_bytes = 224;
 	target.is_indirect = 1;
 	target.indirect = 8;
 	put(base - 32, state);
@@ -600,13 +670,6 @@ static void senseless_targets_are_refused(void)
 	target.keys[0] = ~0u;
 	target.keys[1] = 0x78;
 	CHECK(look()->depth == SLIP_MAX_FRAMES);
-}
-
-/* The task leaves its CPU for another that is none of ours, or comes back. */
-static void come_back(void)
-{
-	struct task_struct other = {0};
-	on_switch((__u64[]) {0, (__u64) &other, (__u64) &task});
 }
 
 static void wake(void)
@@ -792,6 +855,125 @@ static void preempted_threads_are_ready(void)
 	CHECK(ended[0][0].key.call == SLIP_CALL_PREEMPTED);
 }
 
+static void who_loses_its_cpu_again_and_again_is_looked_at_now_and_then(void)
+{
+	const struct slip_wait_key *first = &ended[0][0].key;
+
+	reset();
+	chain(3);
+	target.request = MEMORY_START + 64;
+	put(MEMORY_START + 64, 5);
+	fake_random = 1;
+	leave(true);
+	fake_time_ns += 10;
+	come_back();
+	/* Elsewhere, but so soon that it is taken to be where it was. A wait of the other kind in between changes nothing. */
+	chain(2);
+	task.__state = 1;
+	leave_as_before(false);
+	fake_time_ns += 5;
+	come_back();
+	leave_as_before(true);
+	fake_time_ns += 20;
+	come_back();
+	CHECK(ended_count[0] == 2 && first->call == SLIP_CALL_PREEMPTED && ended[0][0].wait.count == 2);
+	CHECK(ended[0][0].wait.ready_ns == 30 && ended[0][0].wait.blocked_ns == 0 && ended[0][1].wait.blocked_ns == 5);
+	CHECK(ended[0][1].key.stack != first->stack && ended[0][1].key.tid == 11 && first->tid == 11);
+	/* By chance it is looked at. */
+	fake_random = SLIP_LOOK_ONE_IN;
+	leave_as_before(true);
+	come_back();
+	CHECK(ended_count[0] == 3 && ended[0][2].key.stack == ended[0][1].key.stack && ended[0][2].wait.count == 1);
+	/* As it is in another request, after a while, or when waits have been taken. */
+	fake_random = 1;
+	put(MEMORY_START + 64, 6);
+	leave_as_before(true);
+	come_back();
+	CHECK(ended_count[0] == 4 && ended[0][3].key.request == 6);
+	chain(1);
+	fake_time_ns += SLIP_STANDS_FOR_NS - 1;
+	leave_as_before(true);
+	come_back();
+	CHECK(ended_count[0] == 4 && ended[0][3].wait.count == 2);
+	fake_time_ns += 1;
+	leave_as_before(true);
+	come_back();
+	CHECK(ended_count[0] == 5 && ended[0][4].wait.count == 1);
+	chain(3);
+	now_is_turn = 1;
+	leave_as_before(true);
+	come_back();
+	CHECK(ended_count[1] == 1 && ended[1][0].key.stack == first->stack && ended[1][0].wait.count == 1);
+}
+
+/* A thread of a process of several, whose storage names `state`. */
+static void one_of_several(uint64_t base, uint64_t state)
+{
+	reset();
+	chain(3);
+	task.__state = 1;
+	task.thread.fsbase = base;
+	target.has_threads = 1;
+	target.slots[0] = 792;
+	target.thread_id = 152;
+	target.current = 72;
+	target.state_bytes = 160;
+	target.ranges[0] = (struct slip_range) {.addr = 0, .bytes = 160, .of_thread = 1};
+	target.range_count = 1;
+	put(state + 72, frame_at(0));
+	put(state + 152, base);
+	put(base + 792, state);
+}
+
+static void state_is_looked_up_now_and_then(void)
+{
+	const uint64_t base = MEMORY_START + 8 * PAGE, state = MEMORY_START + 9 * PAGE;
+
+	one_of_several(base, state);
+	leave(false);
+	come_back();
+	CHECK(ended_count[0] == 1 && ended[0][0].wait.count == 1);
+	/* The storage is not read, what it names is: the thread has gone on there. */
+	absent[8] = true;
+	put(state + 72, frame_at(1));
+	fake_time_ns += SLIP_STATE_NS - 1;
+	leave_as_before(false);
+	come_back();
+	CHECK(ended_count[0] == 2 && ended[0][1].wait.count == 1 && ended[0][1].key.stack != ended[0][0].key.stack);
+	/* Not for long, not if the state says that it is another's, and not in another program. */
+	fake_time_ns += 1;
+	leave_as_before(false);
+	come_back();
+	CHECK(ended_count[0] == 2 && ended[0][1].wait.count == 1);
+	for (int i = 0; i < 2; i++) {
+		one_of_several(base, state);
+		leave(false);
+		come_back();
+		absent[8] = true;
+		put(state + 152, base + i);
+		(i ? leave_as_before : leave)(false);
+		come_back();
+		CHECK(ended_count[0] == 1 && ended[0][0].wait.count == 1);
+	}
+}
+
+static void target_that_is_forgotten_is_not_looked_at(void)
+{
+	reset();
+	chain(3);
+	task.__state = 1;
+	leave(false);
+	come_back();
+	/* It is known who the thread is, and its process is not watched any more. */
+	stored[0].thread.sleeper.pid++;
+	leave_as_before(false);
+	come_back();
+	CHECK(ended[0][0].wait.count == 2);
+	leave(false);
+	come_back();
+	CHECK(ended[0][0].wait.count == 2 && ended_count[0] == 1);
+}
+
 static void return_that_was_not_seen_is_made_up_for(void)
 {
 	reset();
@@ -840,7 +1022,7 @@ static void stack_of_a_long_wait_is_known_when_it_is_woken(void)
 	fake_time_ns += SLIP_LONG_WAIT_NS;
 	task.on_cpu = 1;
 	wake();
-	CHECK(kernel_walks == 1 && stored[0].sleeper.ready_ns == 0);
+	CHECK(kernel_walks == 1 && stored[0].thread.sleeper.ready_ns == 0);
 	task.on_cpu = 0;
 	leave(false);
 	come_back();
@@ -1004,6 +1186,9 @@ int main(void)
 	waits_are_added_up();
 	wait_that_ends_in_the_next_turn_counts_there();
 	preempted_threads_are_ready();
+	who_loses_its_cpu_again_and_again_is_looked_at_now_and_then();
+	state_is_looked_up_now_and_then();
+	target_that_is_forgotten_is_not_looked_at();
 	return_that_was_not_seen_is_made_up_for();
 	stack_of_a_long_wait_is_known_when_it_is_woken();
 	who_waits_now_is_listed();
@@ -1011,6 +1196,7 @@ int main(void)
 	waits_without_a_stack_are_told_or_left_out();
 	chain_is_copied();
 	frames_are_followed_wherever_they_lie();
+	frames_are_followed_from_where_the_outermost_was();
 	known_stack_is_sent_once();
 	no_frame_is_no_stack();
 	deep_stack_is_cut();

@@ -35,7 +35,7 @@ impl Interpreter {
         let thread = &self.offsets.thread;
         let (current, indirect) = match thread.current {
             CurrentFrame::Direct(at) => (at, None),
-            CurrentFrame::CFrame { cframe, current_frame } => (cframe, Some(current_frame)),
+            CurrentFrame::CFrame { cframe, current_frame, .. } => (cframe, Some(current_frame)),
         };
         let mut ranges = vec![PlanRange { addr: RemoteAddr::NULL, len: thread.len(), of_thread: true }];
         if let Some((addr, len)) = self.shared_gil() {
@@ -43,7 +43,7 @@ impl Interpreter {
         }
         Ok(Some(StackPlan {
             ranges,
-            threads: Some(ThreadPlan { slots, thread_id: thread.thread_id }),
+            threads: Some(ThreadPlan { slots, thread_id: thread.thread_id, len: thread.way_len() }),
             current: RemoteAddr(current as u64),
             indirect,
             request: None,

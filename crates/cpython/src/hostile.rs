@@ -41,7 +41,7 @@ impl Target {
         let thread = at(interpreter, offsets.interpreter.threads_head);
         let frame = match offsets.thread.current {
             CurrentFrame::Direct(current) => at(thread, current),
-            CurrentFrame::CFrame { cframe, current_frame } => at(at(thread, cframe), current_frame),
+            CurrentFrame::CFrame { cframe, current_frame, .. } => at(at(thread, cframe), current_frame),
         };
         let code = at(frame, offsets.frame.executable);
         Self { interpreter, thread, frame, code, offsets, image }

@@ -156,7 +156,7 @@ fn watch(clock: &mut Probe, told: &Told, frames: &[Frame]) -> Result<String, Str
     let word = size_of::<u64>();
     let plan = StackPlan {
         ranges: Vec::new(),
-        threads: Some(ThreadPlan { slots: vec![told.slot], thread_id: 0 }),
+        threads: Some(ThreadPlan { slots: vec![told.slot], thread_id: 0, len: 2 * word }),
         current: RemoteAddr(word as u64),
         indirect: None,
         request: None,

@@ -31,7 +31,7 @@ const PERF_COUNT_SW_CPU_CLOCK: u64 = 0;
 
 /// Programs that see waits, and maps that only they use: they need Linux 5.15.
 const WAIT_PROGRAMS: [&str; 3] = ["on_switch", "on_wakeup", "list_sleepers"];
-const WAIT_MAPS: [&str; 3] = ["waits_0", "waits_1", "sleepers"];
+const WAIT_MAPS: [&str; 4] = ["waits_0", "waits_1", "sleepers", "generation"];
 
 /// Waits that are taken at once.
 const BATCH: u32 = 1_024;
@@ -118,11 +118,12 @@ pub struct Probe {
 /// What belongs to the programs that see waits.
 struct Waits {
     list: Link,
-    /// Which of the two maps the programs use.
+    /// How often waits were taken, which says which of the two maps the programs use.
     turn: MapHandle,
-    is_second: bool,
+    turns: u32,
     ended: [MapHandle; 2],
     sleepers: MapHandle,
+    generation: MapHandle,
 }
 
 impl std::fmt::Debug for Probe {
@@ -199,9 +200,10 @@ impl Probe {
             Some(Waits {
                 list: attach("list_sleepers")?,
                 turn: map("turn")?,
-                is_second: false,
+                turns: 0,
                 ended: [map("waits_0")?, map("waits_1")?],
                 sleepers: map("sleepers")?,
+                generation: map("generation")?,
             })
         } else {
             None
@@ -227,13 +229,24 @@ impl Probe {
             return Err(ProbeError::Namespace);
         }
         let target = wire::target(plan, id).ok_or(ProbeError::Plan)?;
-        self.targets.update(&pid.to_le_bytes(), &target, MapFlags::ANY).map_err(|error| other(&error))
+        self.targets.update(&pid.to_le_bytes(), &target, MapFlags::ANY).map_err(|error| other(&error))?;
+        self.note_change().map_err(|error| other(&error))
     }
 
     /// Ends that.
     pub fn forget(&self, pid: u32) {
         // It may never have been watched.
         let _ = self.targets.delete(&pid.to_le_bytes());
+        let _ = self.note_change();
+    }
+
+    /// Has the programs that see waits look at the targets again, of which they keep copies.
+    fn note_change(&self) -> libbpf_rs::Result<()> {
+        let Some(waits) = &self.waits else { return Ok(()) };
+        let at = 0_u32.to_le_bytes();
+        let known = waits.generation.lookup(&at, MapFlags::ANY)?.unwrap_or_default();
+        let generation = u32::from_le_bytes(known.first_chunk().copied().unwrap_or_default());
+        waits.generation.update(&at, &generation.wrapping_add(1).to_le_bytes(), MapFlags::ANY)
     }
 
     /// Has these stacks told again when they are seen again; those of which the kernel refuses that are left.
@@ -301,7 +314,7 @@ impl Probe {
         }
         // Another target's: the process has become another program since, by `exec`.
         let sleeper = Sleeper { key, pid, begin_ns: since_ns, ready_ns: 0 };
-        waits.sleepers.update(&number, &sleeper.bytes(), MapFlags::ANY).is_ok()
+        waits.sleepers.update(&number, &sleeper.thread_bytes(), MapFlags::ANY).is_ok()
     }
 
     /// Threads of targets that have no CPU now.
@@ -324,9 +337,9 @@ impl Probe {
     /// [`ProbeError::Other`] if the kernel refuses.
     pub fn take_waits(&mut self) -> Result<Vec<(WaitKey, Waited)>, ProbeError> {
         let Some(waits) = &mut self.waits else { return Ok(Vec::new()) };
-        let taken = take_all(&waits.ended[usize::from(!waits.is_second)])?;
-        waits.is_second = !waits.is_second;
-        let turn = u32::from(waits.is_second).to_le_bytes();
+        let taken = take_all(&waits.ended[usize::from(waits.turns.is_multiple_of(2))])?;
+        waits.turns = waits.turns.wrapping_add(1);
+        let turn = waits.turns.to_le_bytes();
         waits.turn.update(&0_u32.to_le_bytes(), &turn, MapFlags::ANY).map_err(|error| other(&error))?;
         Ok(taken)
     }

@@ -4,9 +4,14 @@ use std::os::unix::fs::MetadataExt;
 
 use slip_model::WaitReason;
 
+use crate::wire::TARGET_BYTES;
+
 /// `struct slip_wait_key` and `struct slip_wait` of `bpf/sample.h`.
 const KEY_BYTES: usize = 40;
 const WAIT_BYTES: usize = 24;
+
+/// `struct slip_thread`: a sleeper, another key with its turn, the target and its generation, and four words.
+const THREAD_BYTES: usize = Sleeper::BYTES + KEY_BYTES + 8 + TARGET_BYTES + 32;
 
 /// `SLIP_CALL_NONE`, `SLIP_CALL_PREEMPTED`, `SLIP_FILE_NONE`
 const CALL_NONE: i32 = -1;
@@ -156,9 +161,13 @@ impl Sleeper {
         })
     }
 
-    pub(crate) fn bytes(&self) -> Vec<u8> {
+    /// `struct slip_thread` of a thread of which nothing else is known.
+    pub(crate) fn thread_bytes(&self) -> Vec<u8> {
         let pid = u64::from(self.pid).to_le_bytes();
-        [&self.key.bytes()[..], &pid, &self.begin_ns.to_le_bytes(), &self.ready_ns.to_le_bytes()].concat()
+        let sleeper =
+            [&self.key.bytes()[..], &pid, &self.begin_ns.to_le_bytes(), &self.ready_ns.to_le_bytes()]
+                .concat();
+        [&sleeper[..], &[0; THREAD_BYTES - Self::BYTES]].concat()
     }
 }
 
@@ -265,8 +274,7 @@ mod tests {
         let key = WaitKey { stack: 1, request: 2, id: 3, tid: 4, call: -2, file: 6, kernel: 8 };
         let sleeper = Sleeper { key, pid: 9, begin_ns: 7, ready_ns: 8 };
         assert_eq!(WaitKey::parse(&key.bytes()), Some(key));
-        assert_eq!(Sleeper::parse(&sleeper.bytes()), Some(sleeper));
-        assert_eq!(sleeper.bytes().len(), Sleeper::BYTES);
+        assert_eq!(Sleeper::parse(&sleeper.thread_bytes()), Some(sleeper));
         assert_eq!(Sleeper::parse(&[0; Sleeper::BYTES - 1]), None);
     }
 }

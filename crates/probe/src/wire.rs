@@ -1,6 +1,6 @@
 //! What the programs in the kernel and we tell each other: `bpf/sample.h`.
 
-use slip_remote::{RemoteAddr, StackPlan};
+use slip_remote::{RemoteAddr, StackPlan, ThreadPlan};
 
 use crate::wait::WaitKey;
 
@@ -10,10 +10,11 @@ const MAX_RANGES: usize = 6;
 const RANGE_BYTES: usize = 1_024;
 const ANCHOR_BYTES: usize = 3_072;
 const MAX_SLOTS: usize = 2;
+const STATE_BYTES: usize = 1_024;
 const MAX_KEYS: usize = 2;
 
 /// `struct slip_target`
-const TARGET_BYTES: usize = MAX_RANGES * 16 + MAX_SLOTS * 8 + 32 + 4 * 12;
+pub(crate) const TARGET_BYTES: usize = MAX_RANGES * 16 + MAX_SLOTS * 8 + 32 + 4 * 12;
 
 const EVENT_STACK: u32 = 1;
 const EVENT_SAMPLE: u32 = 2;
@@ -117,6 +118,11 @@ pub(crate) fn target(plan: &StackPlan, id: u32) -> Option<[u8; TARGET_BYTES]> {
     let threads = plan.threads.as_ref();
     let slots = threads.map_or(&[][..], |threads| &threads.slots);
     let word_in_frame = |at: usize| at.is_multiple_of(8) && at + 8 <= layout.len;
+    let word_in_state = |threads: &ThreadPlan, at: usize| at.is_multiple_of(8) && at + 8 <= threads.len;
+    let fits_state = |threads: &ThreadPlan| {
+        let current = usize::try_from(plan.current.0).is_ok_and(|at| word_in_state(threads, at));
+        current && word_in_state(threads, threads.thread_id) && threads.len <= STATE_BYTES
+    };
     let fits = plan.ranges.len() <= MAX_RANGES
         && plan.ranges.iter().all(|range| range.len <= RANGE_BYTES)
         && plan.ranges.iter().map(|range| range.len).sum::<usize>() <= ANCHOR_BYTES - RANGE_BYTES
@@ -124,7 +130,8 @@ pub(crate) fn target(plan: &StackPlan, id: u32) -> Option<[u8; TARGET_BYTES]> {
         && keys.len() <= MAX_KEYS
         && (16..=FRAME_STRIDE).contains(&layout.len)
         && keys.iter().all(|at| word_in_frame(*at))
-        && word_in_frame(layout.previous);
+        && word_in_frame(layout.previous)
+        && threads.is_none_or(fits_state);
     if !fits {
         return None;
     }
@@ -153,7 +160,7 @@ pub(crate) fn target(plan: &StackPlan, id: u32) -> Option<[u8; TARGET_BYTES]> {
         keys[1],
         usize::from(plan.in_registers),
         id as usize,
-        0,
+        threads.map_or(0, |threads| threads.len),
     ];
     for word in u32s {
         bytes.extend_from_slice(&u32::try_from(word).ok()?.to_le_bytes());

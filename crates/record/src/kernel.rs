@@ -373,12 +373,15 @@ impl Sampler for KernelSampler {
             "the line of the innermost PHP function is not known while code runs that opcache's JIT has compiled",
             "C functions below Python code, and native frames, are not shown, nor that a function of Python collects garbage",
         ];
-        let kernel = match (self.options.without_kernel_stacks, self.options.mode) {
-            (true, _) => "what runs in the kernel is not shown",
-            (false, Mode::Cpu) => return mode.into_iter().chain(always).map(str::to_owned).collect(),
-            (false, _) => "where in the kernel a thread waited is shown of waits of 0.1 ms and more",
-        };
-        mode.into_iter().chain(early).chain(always).chain([kernel]).map(str::to_owned).collect()
+        let is_without = self.options.without_kernel_stacks.then_some("what runs in the kernel is not shown");
+        if self.options.mode == Mode::Cpu {
+            return mode.into_iter().chain(always).chain(is_without).map(str::to_owned).collect();
+        }
+        let kernel =
+            is_without.unwrap_or("where in the kernel a thread waited is shown of waits of 0.1 ms and more");
+        let preempted = "a thread that loses its CPU to others more than 1,000 times a second is taken to be where it was up to 1 ms \
+                         before, seven times of eight";
+        mode.into_iter().chain(early).chain(always).chain([kernel, preempted]).map(str::to_owned).collect()
     }
 
     fn add(&mut self, pid: u32, now_ns: u64, sink: &mut Sink) -> Result<(), TargetIssue> {

@@ -21,6 +21,9 @@ pub struct ThreadPlan {
     pub slots: Vec<i64>,
     /// Where the thread state holds `pthread_self()`, which is that base.
     pub thread_id: usize,
+    /// How many bytes from the begin of the state hold this and [`StackPlan::current`], and the outermost structure that
+    /// [`StackPlan::indirect`] leads through, if that is in the state.
+    pub len: usize,
 }
 
 /// What has to be known of a process to copy the stack of the thread that runs.

@@ -26,6 +26,7 @@ extern struct task_struct *fake_task;
 extern uint32_t fake_pid, fake_tid;
 extern bool fake_ring_is_full;
 extern uint64_t fake_time_ns;
+extern uint32_t fake_random;
 extern struct pt_regs fake_regs;
 
 /* Memory of the target. */
@@ -48,6 +49,7 @@ long fake_print(const void *values, uint32_t bytes);
 #define bpf_ringbuf_output(ring, event, bytes, flags) fake_output(event, bytes, flags)
 #define bpf_get_current_task() ((uint64_t) fake_task)
 #define bpf_ktime_get_ns() fake_time_ns
+#define bpf_get_prandom_u32() fake_random
 #define bpf_task_pt_regs(task) ((long) &fake_regs)
 #define bpf_task_storage_get(map, task, value, flags) fake_storage(task, (flags) & BPF_LOCAL_STORAGE_GET_F_CREATE)
 #define bpf_probe_read_kernel(to, bytes, from) (memcpy(to, from, bytes), 0)

@@ -161,8 +161,9 @@ impl GilOffsets {
 pub(crate) enum CurrentFrame {
     /// `PyThreadState.current_frame`
     Direct(usize),
-    /// `PyThreadState.cframe` points to a `_PyCFrame` on the C stack, which has `current_frame`.
-    CFrame { cframe: usize, current_frame: usize },
+    /// `PyThreadState.cframe` points to a `_PyCFrame` on the C stack, which has `current_frame` and after it `previous`. The outermost
+    /// is `PyThreadState.root_cframe`.
+    CFrame { cframe: usize, current_frame: usize, root_cframe: usize },
 }
 
 /// `PyThreadState`
@@ -253,6 +254,17 @@ impl ThreadOffsets {
             if self.status.is_read { self.status.last() } else { 0 },
         ];
         fields.into_iter().max().unwrap_or(0) + 8
+    }
+
+    /// How many bytes from the begin hold all that leads to the frames.
+    pub(crate) fn way_len(&self) -> usize {
+        let current = match self.current {
+            CurrentFrame::Direct(at) => at,
+            CurrentFrame::CFrame { cframe, current_frame, root_cframe } => {
+                cframe.max(root_cframe + current_frame + 8)
+            }
+        };
+        current.max(self.thread_id) + 8
     }
 
     /// How many bytes from the begin hold the links and the ids.

@@ -29,7 +29,7 @@ pub(super) const OFFSETS: Offsets = Offsets {
     thread: ThreadOffsets {
         next: 8,
         interp: 16,
-        current: CurrentFrame::CFrame { cframe: 56, current_frame: 8 },
+        current: CurrentFrame::CFrame { cframe: 56, current_frame: 8, root_cframe: 336 },
         base_frame: None,
         thread_id: 152,
         native_thread_id: NativeId::Field(160),

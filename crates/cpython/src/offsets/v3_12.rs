@@ -29,7 +29,7 @@ pub(super) const OFFSETS: Offsets = Offsets {
     thread: ThreadOffsets {
         next: 8,
         interp: 16,
-        current: CurrentFrame::CFrame { cframe: 56, current_frame: 0 },
+        current: CurrentFrame::CFrame { cframe: 56, current_frame: 0, root_cframe: 272 },
         base_frame: None,
         thread_id: 136,
         native_thread_id: NativeId::Field(144),
