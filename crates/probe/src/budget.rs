@@ -413,7 +413,22 @@ impl BudgetProbe {
 
     /// Keeps no books any more; what is there can still be listed.
     pub fn stop(&mut self) {
-        self.links.clear();
+        detach(std::mem::take(&mut self.links));
+    }
+}
+
+/// Detaches programs, all at once: for each of them the kernel waits until no CPU can be in it any more.
+fn detach(links: Vec<Link>) {
+    std::thread::scope(|scope| {
+        for link in links {
+            scope.spawn(move || drop(link));
+        }
+    });
+}
+
+impl Drop for BudgetProbe {
+    fn drop(&mut self) {
+        self.stop();
     }
 }
 
