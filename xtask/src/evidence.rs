@@ -14,15 +14,15 @@ const LONG: [&str; 2] = ["hour-real", "asan"];
 
 /// Measures all rows but the long ones, or the one called `only`.
 pub(crate) fn run(only: Option<&str>) -> Result<()> {
-    let mut lines: Vec<String> = fs::read_to_string(FILE)?.lines().map(str::to_owned).collect();
+    let lines: Vec<String> = fs::read_to_string(FILE)?.lines().map(str::to_owned).collect();
     // A row that is not understood would never be measured, and nobody would notice.
     if let Some(line) = lines.iter().find(|line| line.contains(" | `") && row(line).is_none()) {
         bail!("{FILE} has a row without five cells, none of them empty: {line}");
     }
     let conditions = conditions()?;
     let (mut measured, mut failed) = (0, Vec::new());
-    for at in 0..lines.len() {
-        let Some(mut cells) = row(&lines[at]) else { continue };
+    for line in &lines {
+        let Some(mut cells) = row(line) else { continue };
         let wanted = only.map_or(!LONG.contains(&cells[0].as_str()), |name| name == cells[0]);
         if !wanted {
             continue;
@@ -45,9 +45,12 @@ pub(crate) fn run(only: Option<&str>) -> Result<()> {
             failed.push(cells[0].clone());
         }
         measured += 1;
-        lines[at] = format!("| {} |", cells.join(" | "));
-        // After each row: a measurement that is interrupted keeps what it has.
-        fs::write(FILE, lines.join("\n") + "\n")?;
+        // After each row: a measurement that is interrupted keeps what it has. What else was edited meanwhile stays.
+        let text = fs::read_to_string(FILE)?;
+        if !text.contains(line) {
+            bail!("{FILE}: the row has been changed while it was measured: {line}");
+        }
+        fs::write(FILE, text.replacen(line, &format!("| {} |", cells.join(" | ")), 1))?;
     }
     if measured == 0 {
         bail!("{FILE} has no row `{}`", only.unwrap_or("at all"));
