@@ -64,11 +64,13 @@ pub struct Pool<'a> {
     pub settings: &'a str,
     /// More lines for the section `[global]`.
     pub global: &'a str,
+    /// An extension that the master loads.
+    pub extension: Option<&'a Path>,
 }
 
 impl Default for Pool<'_> {
     fn default() -> Self {
-        Self { workers: 1, settings: "", global: "" }
+        Self { workers: 1, settings: "", global: "", extension: None }
     }
 }
 
@@ -105,7 +107,7 @@ impl Fpm {
         let root =
             fs::metadata("/proc/self").is_ok_and(|meta| std::os::unix::fs::MetadataExt::uid(&meta) == 0);
         let user = if root { "user = root\ngroup = root\n" } else { "" };
-        let Pool { workers, settings, global } = pool;
+        let Pool { workers, settings, global, extension } = pool;
         let config = format!(
             "[global]\nerror_log = {}\n{global}\n[{name}]\nlisten = {}\npm = static\npm.max_children = {}\n\
              {user}{settings}\n",
@@ -116,6 +118,16 @@ impl Fpm {
         fs::write(outside.join("fpm.conf"), config).unwrap();
         let program = format!("/usr/sbin/php-fpm{}.{}", build.version.0, build.version.1);
         let mut command = match &build.root {
+            // Ours looks at its process's memory in /proc. Each of these becomes the next one, so the id stays the master's.
+            Some(root) if extension.is_some() => {
+                let mut command = Command::new("unshare");
+                command.args(["--mount", "--propagation", "private", "sh", "-ec"]);
+                command
+                    .arg("mount -t proc proc \"$0/proc\"; exec chroot \"$0\" \"$@\"")
+                    .arg(root)
+                    .arg(program);
+                command
+            }
             Some(root) => {
                 let mut command = Command::new("chroot");
                 command.arg(root).arg(program);
@@ -129,6 +141,10 @@ impl Fpm {
         }
         if build.opcache {
             command.args(["-d", "zend_extension=opcache", "-d", "opcache.file_update_protection=0"]);
+        }
+        if let Some(extension) = extension {
+            fs::copy(extension, outside.join("extension.so")).unwrap();
+            command.args(["-d", &format!("extension={}", at("extension.so"))]);
         }
         command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let master = command.spawn().unwrap();
