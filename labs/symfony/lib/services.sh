@@ -90,7 +90,7 @@ CONF
   chmod 600 "$conf"
   # A killed master leaves its socket behind, which would look like a pool that is there.
   is_running "php-fpm-$name" || rm -f "$socket"
-  ensure "php-fpm-$name" "$(id -un)" '' "$(cat "$conf" "$ini" "$STATE/app/.deployed")" \
+  ensure "php-fpm-$name" "$(id -un)" "${FPM_ENV:-}" "$(cat "$conf" "$ini" "$STATE/app/.deployed")" \
     /usr/sbin/php-fpm8.2 --nodaemonize --fpm-config "$conf" -c "$ini"
 }
 
