@@ -267,7 +267,8 @@ static __always_inline void end_request(struct slip_thread *thread, struct slip_
 	event->kind = SLIP_EVENT_SERVED;
 	event->pid = thread->pid;
 	event->tid = thread->tid;
-	event->flags = (thread->is_shared ? SLIP_SERVED_SHARED : 0) | (thread->flags & SLIP_THREAD_STARTED ? SLIP_SERVED_STARTED : 0);
+	event->flags = (thread->is_shared ? SLIP_SERVED_SHARED : 0) | (thread->flags & SLIP_THREAD_STARTED ? SLIP_SERVED_STARTED : 0)
+		| (thread->flags & SLIP_THREAD_RUNS ? SLIP_SERVED_RUN : 0);
 	event->queued_ns = open->queued_ns;
 	event->begin_ns = open->begin_ns;
 	event->response_ns = open->response_ns ? open->response_ns : now;

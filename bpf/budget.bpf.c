@@ -4,6 +4,7 @@
 #include "exchange.h"
 #include "file.h"
 #include "protocol.h"
+#include "run.h"
 #include "socket.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
@@ -206,7 +207,7 @@ static __always_inline void block(struct task_struct *task, struct slip_thread *
 	if (waits_for_events(regs->orig_rax)) {
 		thread->flags |= SLIP_THREAD_POLLS | (is_open(thread) ? SLIP_THREAD_LOOPS : 0);
 	}
-	if (!is_open(thread)) {
+	if (!is_open(thread) && !(thread->flags & SLIP_THREAD_RUNS)) {
 		begin_change(thread);
 		move(thread->between, thread->current);
 		end_change(thread);
@@ -619,6 +620,9 @@ int account_received(__u64 *context)
 	if (connection->role != ROLE_INBOUND) {
 		return 0;
 	}
+	if (thread->flags & SLIP_THREAD_RUNS) {
+		leave_run(thread);
+	}
 	__u64 now = bpf_ktime_get_ns(), arrived = connection->arrived_ns;
 	struct slip_open *open = find_open(thread, (__u64) socket);
 	connection->arrived_ns = 0;
@@ -778,6 +782,18 @@ int account_close(struct call_entry *context)
 	return 0;
 }
 
+/* Connections that come to where this socket listens are a target's. */
+static __always_inline void note_listening(const struct file *file)
+{
+	const struct sock *socket = type_of_file(file) == TYPE_SOCKET ? socket_of_file(file) : NULL;
+	__u32 port = socket && is_inet(family_of(socket)) ? BPF_CORE_READ(socket, __sk_common.skc_num) : 0;
+	__u8 *listens = port ? bpf_map_lookup_elem(&listening_ports, &port) : NULL;
+
+	if (listens) {
+		*listens = 1;
+	}
+}
+
 /* accept, accept4: who asks for the next connection has done with the last one, unless it serves several. */
 SEC("tracepoint")
 int account_accept(struct call_entry *context)
@@ -790,6 +806,11 @@ int account_accept(struct call_entry *context)
 	}
 	change(task, thread, SLIP_THREAD_IN_FAULT, 0);
 	__u64 now = thread->since_ns;
+	if (thread->flags & SLIP_THREAD_RUNS) {
+		leave_run(thread);
+		/* When we asked where it listens, it did not yet. */
+		note_listening(file_of_number(task, context->arguments[0]));
+	}
 	end_requests(thread, now, thread->flags & SLIP_THREAD_STARTED);
 	if (thread->flags & SLIP_THREAD_UNKNOWN) {
 		begin_watch(thread, now);
@@ -803,7 +824,7 @@ int account_php_startup(void *context)
 {
 	struct slip_thread *thread = own_thread();
 
-	if (thread && is_open(thread)) {
+	if (thread && is_open(thread) && !(thread->flags & SLIP_THREAD_RUNS)) {
 		change(bpf_get_current_task_btf(), thread, SLIP_THREAD_IN_FAULT, SLIP_THREAD_STARTED | SLIP_THREAD_BOOTS);
 	}
 	return 0;
@@ -834,6 +855,81 @@ int account_php_shutdown(void *context)
 	return 0;
 }
 
+/* A process has become another program. Arguments: the task, its old number, the program. */
+SEC("tp_btf/sched_process_exec")
+int account_exec(__u64 *context)
+{
+	struct task_struct *task = (struct task_struct *) context[0];
+	struct slip_thread *thread = thread_of(task);
+	__u32 pid = task->tgid;
+	const struct slip_budget_target *target = thread ? bpf_map_lookup_elem(&budget_targets, &pid) : NULL;
+
+	if (!target || target->run < SLIP_RUN_EXEC) {
+		return 0;
+	}
+	/* The program that was asked for makes way for another one, of which nobody tells when it has started. */
+	bool has_begun = thread->open[0].socket == SLIP_RUN_SOCKET;
+	change(task, thread, ~(__u32) 0, 0);
+	leave_run(thread);
+	begin_watch(thread, thread->since_ns);
+	begin_change(thread);
+	for (__u32 part = 0; part < SLIP_PARTS; part++) {
+		thread->serving[part] = thread->after[part] = 0;
+	}
+	thread->flags |= SLIP_THREAD_RUNS | SLIP_THREAD_STARTS;
+	end_change(thread);
+	if (has_begun || target->run == SLIP_RUN_EXEC) {
+		begin_run(thread, thread->since_ns);
+	}
+	return 0;
+}
+
+/* The program that a process has become begins. */
+SEC("uprobe")
+int account_main(void *context)
+{
+	struct slip_thread *thread = own_thread();
+
+	if (thread && thread->flags & SLIP_THREAD_STARTS) {
+		change(bpf_get_current_task_btf(), thread, SLIP_THREAD_IN_FAULT, 0);
+		begin_run(thread, thread->since_ns);
+	}
+	return 0;
+}
+
+/* An interpreter that starts has opened a file: the script, perhaps. */
+SEC("tracepoint")
+int account_opened(struct call_exit *context)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct slip_thread *thread = thread_of(task);
+
+	if (!thread || !(thread->flags & SLIP_THREAD_STARTS) || context->result < 0) {
+		return 0;
+	}
+	__u32 pid = task->tgid;
+	const struct slip_budget_target *target = bpf_map_lookup_elem(&budget_targets, &pid);
+	const struct file *file = file_of_number(task, context->result);
+	if (target && target->script && file && BPF_CORE_READ(file, f_inode, i_ino) == target->script) {
+		change(task, thread, SLIP_THREAD_IN_FAULT, 0);
+		begin_run(thread, thread->since_ns);
+	}
+	return 0;
+}
+
+/* exit_group, for all threads. */
+SEC("tracepoint")
+int account_exit_group(struct call_entry *context)
+{
+	struct slip_thread *thread = own_thread();
+
+	if (thread && thread->flags & SLIP_THREAD_RUNS) {
+		change(bpf_get_current_task_btf(), thread, SLIP_THREAD_IN_FAULT, 0);
+		end_run(thread, thread->since_ns);
+	}
+	return 0;
+}
+
 SEC("tp_btf/sched_process_exit")
 int account_exit(__u64 *context)
 {
@@ -858,6 +954,8 @@ int account_exit(__u64 *context)
 	event->listed.now_ns = thread->since_ns;
 	bpf_probe_read_kernel(&event->listed.thread, sizeof event->listed.thread, thread);
 	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
+	/* It is listed as long as nobody has waited for it, and does nothing. */
+	thread->flags |= SLIP_THREAD_UNKNOWN;
 	return 0;
 }
 
@@ -886,11 +984,17 @@ int account_fork(__u64 *context)
 {
 	struct task_struct *parent = (struct task_struct *) context[0], *child = (struct task_struct *) context[1];
 
-	if (parent->tgid == child->tgid && thread_of(parent)) {
-		struct slip_thread *thread = add_thread(child, bpf_ktime_get_ns());
+	const struct slip_thread *of_parent = parent->tgid == child->tgid ? thread_of(parent) : NULL;
+
+	if (of_parent) {
+		__u64 now = bpf_ktime_get_ns();
+		struct slip_thread *thread = add_thread(child, now);
 		if (thread) {
 			thread->flags |= SLIP_THREAD_OFF;
 			thread->part = SLIP_PART_WAKE;
+			if (of_parent->flags & SLIP_THREAD_RUNS) {
+				begin_run(thread, now);
+			}
 		}
 	}
 	return 0;
@@ -906,11 +1010,15 @@ int add_threads(struct bpf_iter__task *context)
 		return 0;
 	}
 	__u32 pid = task->tgid;
-	if (!bpf_map_lookup_elem(&budget_targets, &pid) || thread_of(task)) {
+	const struct slip_budget_target *target = bpf_map_lookup_elem(&budget_targets, &pid);
+	if (!target || thread_of(task)) {
 		return 0;
 	}
 	__u64 now = bpf_ktime_get_ns();
 	struct slip_thread *thread = add_thread(task, now);
+	if (thread && target->run == SLIP_RUN_NOW) {
+		begin_run(thread, now);
+	}
 	if (thread && !task->on_cpu) {
 		thread->flags |= SLIP_THREAD_OFF;
 		if (task->__state) {

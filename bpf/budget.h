@@ -179,10 +179,30 @@ struct slip_thread {
 /* It has waited by epoll_wait with a request open: an event loop. */
 #define SLIP_THREAD_LOOPS 512
 
+/* It serves no request: from its begin to its end, all that it does is one. */
+#define SLIP_THREAD_RUNS 1024
+/* Such a run has not begun yet: the program is being loaded, or its interpreter. */
+#define SLIP_THREAD_STARTS 2048
+
 /* What is watched. */
 struct slip_budget_target {
 	/* Where the runtime of CPython lies, whose lock is the global one; 0 for none. */
 	__u64 runtime_begin, runtime_end;
+	/* The inode of the script with whose opening its run begins; 0 for none. */
+	__u64 script;
+	/* SLIP_RUN_*. */
+	__u32 run, reserved;
+};
+
+enum slip_run {
+	/* It serves requests. */
+	SLIP_RUN_NONE,
+	/* Its run begins now. */
+	SLIP_RUN_NOW,
+	/* Its run begins when it has become another program. */
+	SLIP_RUN_EXEC,
+	/* Its run begins after that, as soon as that program is told to have started. */
+	SLIP_RUN_STARTED,
 };
 
 enum slip_budget_event_kind { SLIP_EVENT_SERVED = 1, SLIP_EVENT_THREAD_ENDED = 2, SLIP_EVENT_CALL = 3 };
@@ -200,6 +220,8 @@ struct slip_served {
 
 #define SLIP_SERVED_SHARED 1
 #define SLIP_SERVED_STARTED 2
+/* No request: the whole run of a thread. */
+#define SLIP_SERVED_RUN 4
 
 /* A call that was slow. */
 struct slip_call {

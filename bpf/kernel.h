@@ -24,6 +24,7 @@ struct bpf_local_storage;
 
 struct inode {
 	unsigned short i_mode;
+	unsigned long i_ino;
 } RELOCATED;
 
 struct file {

@@ -113,7 +113,8 @@ pub(crate) struct RecordOptions {
     /// Leave out what runs in the kernel: it counts for the function that called it in any case
     #[arg(long)]
     pub(crate) no_kernel_stacks: bool,
-    /// Also keep the budget of the workers' time: all of it, by request and by what it was spent on, for `slip budget`
+    /// Also keep the budget of the workers' time: all of it, by request and by what it was spent on, for `slip budget`. A program
+    /// that serves no requests, interpreter or not, has one of its whole run
     #[arg(long, conflicts_with_all = ["tasks", "native", "opcodes", "pause"])]
     pub(crate) budget: bool,
     /// With `--budget`: how it is kept; without this in the finest way that is allowed here, and if that is a coarse one, why
@@ -178,6 +179,9 @@ pub(crate) struct BudgetOptions {
     /// The form of the output
     #[arg(short, long, value_enum, default_value_t = BudgetFormatName::Table)]
     pub(crate) format: BudgetFormatName,
+    /// How many operations the program did in its run: also say what each took. For programs that serve no requests
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) ops: Option<u64>,
 }
 
 #[derive(Debug, ClapArgs)]

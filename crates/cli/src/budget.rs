@@ -11,7 +11,16 @@ use crate::failure::{self, Failure};
 
 /// Prints one budget.
 pub(crate) fn run(options: &BudgetOptions) -> Result<(), Failure> {
-    let table = table(&options.file)?;
+    let mut table = table(&options.file)?;
+    if let Some(operations) = options.ops {
+        let run = table.run.as_mut().ok_or_else(|| {
+            let message =
+                format!("{} has no run of a program to divide by operations", options.file.display());
+            Failure::new(failure::NO_EVIDENCE, message)
+                .hint("the unit of programs that serve requests is the request")
+        })?;
+        run.operations = Some(operations);
+    }
     print(slip_report::render_budget(&table, options.format.into()))
 }
 

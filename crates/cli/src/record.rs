@@ -11,8 +11,8 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use slip_model::{Language, Mode, Process, RecordingInfo, Totals};
 use slip_record::file::{FileError, Writer, load};
 use slip_record::{
-    Ending, Launched, OutsideSampler, Progress, Sampler, Session, SessionError, SessionOptions, Target,
-    TargetIssue, TargetSet, launch, unix_ns,
+    Ending, Launched, OutsideSampler, Progress, RunStart, Sampler, Session, SessionError, SessionOptions,
+    Target, TargetIssue, TargetSet, hold, launch, start_of, unix_ns,
 };
 use slip_report::{Format, Options as ReportOptions, utc};
 
@@ -108,7 +108,7 @@ pub(crate) fn run(options: &RecordOptions) -> Result<(), Failure> {
         info.target = format!("-- {program}{children}{}", words_of(options));
         // The file first: a command that cannot be recorded must not run.
         writer = create(&info)?;
-        launched = match start(&options.command) {
+        launched = match start(&options.command, options.budget, chosen.sampler.as_mut()) {
             Ok(launched) => Some(launched),
             Err(failure) => {
                 writer.discard();
@@ -122,6 +122,10 @@ pub(crate) fn run(options: &RecordOptions) -> Result<(), Failure> {
         launched = None;
         let (target, text) = target_of(&options.target, None)?;
         info.target = format!("{text}{}", words_of(options));
+        for pid in &options.target.pid {
+            // What serves no requests; it is sampled in any case.
+            let _ = chosen.sampler.may_run(*pid, RunStart::Now, "");
+        }
         session =
             Session::new(session_options.clone(), TargetSet::find(target.clone())?, chosen.sampler.as_mut());
         // A target that cannot be sampled must not cost the file that is to be overwritten.
@@ -266,10 +270,20 @@ fn nothing_seen(
     Failure::new(failure::NO_EVIDENCE, message).hint(format!("record {longer}at a higher rate: `--rate 997`"))
 }
 
-fn start(command: &[String]) -> Result<Launched, Failure> {
-    launch(command).map_err(|error| {
-        Failure::new(failure::USAGE, format!("cannot start `{}`: {error}", command.join(" ")))
-    })
+/// Starts the command; with a budget its run is measured from its first moment on.
+#[allow(clippy::print_stderr, reason = "what is said to the user besides data")]
+fn start(command: &[String], budget: bool, sampler: &mut dyn Sampler) -> Result<Launched, Failure> {
+    let cannot =
+        |error| Failure::new(failure::USAGE, format!("cannot start `{}`: {error}", command.join(" ")));
+    if !budget {
+        return launch(command).map_err(cannot);
+    }
+    let held = hold(command).map_err(cannot)?;
+    let title = command.first().and_then(|program| program.rsplit('/').next()).unwrap_or_default();
+    if let Err(TargetIssue::Unsupported { reason }) = sampler.may_run(held.pid(), start_of(command), title) {
+        eprintln!("note: the budget is of requests alone: {reason}");
+    }
+    held.release().map_err(cannot)
 }
 
 /// `slip-20261121-220455.slip`, in UTC.

@@ -8,6 +8,7 @@ mod calls;
 mod diff;
 mod line;
 mod requests;
+mod run;
 mod servers;
 mod shares;
 mod table;
@@ -20,6 +21,7 @@ pub use calls::{CallPartTime, CallTimes, CommandCalls, call_part_meaning, call_p
 pub use diff::{BudgetDiff, DiffKey, DiffRow};
 pub use line::Line;
 pub use requests::{LineSpread, RequestTimes, Spread};
+pub use run::RunTimes;
 pub use servers::{ServerTime, ServerTimes};
 pub use shares::{shares, tenths};
 pub use table::{BudgetTable, EngineSamples};

@@ -2,11 +2,12 @@
 
 use std::cmp::Reverse;
 
-use slip_model::{CpuTaker, Language, Recording, State};
+use slip_model::{Budget, CpuTaker, Language, Recording, State};
 
 use crate::Line;
 use crate::calls::CallTimes;
 use crate::requests::RequestTimes;
+use crate::run::RunTimes;
 use crate::servers::ServerTimes;
 use crate::workers::WorkerTimes;
 
@@ -25,6 +26,9 @@ pub struct BudgetTable {
     pub time: WorkerTimes,
     /// What a request takes.
     pub requests: RequestTimes,
+    /// The run of a program that serves no requests, if there is one. It is in none of the others but for `calls` and what stands behind
+    /// them.
+    pub run: Option<RunTimes>,
     /// Of [`Line::Wait`](crate::Line::Wait): which servers.
     pub servers: ServerTimes,
     /// What the calls to these servers were spent on, where that was seen.
@@ -63,16 +67,20 @@ impl BudgetTable {
     /// The budget of this recording; `None` if none was measured.
     pub fn of(recording: &Recording) -> Option<Self> {
         let budget = recording.budget.as_ref()?;
-        let time = WorkerTimes::of(&budget.workers);
+        let (runs, workers) = budget.workers.iter().cloned().partition(|worker| worker.is_run);
+        let of = |workers| Budget { workers, endpoints: budget.endpoints.clone(), ..Budget::default() };
+        let (runs, workers): (Budget, Budget) = (of(runs), of(workers));
+        let time = WorkerTimes::of(&workers.workers);
         let mut takers = budget.takers.clone();
         takers.sort_by_key(|taker| Reverse(taker.ns));
         Some(Self {
             rung: budget.rung.clone(),
             cannot_see: budget.cannot_see.clone(),
             window_ns: budget.window_ns,
-            workers: budget.workers.len() as u64,
+            workers: workers.workers.len() as u64,
             requests: RequestTimes::of(budget),
-            servers: ServerTimes::of(budget, time.total_ns()),
+            servers: ServerTimes::of(&workers, time.total_ns()),
+            run: RunTimes::of(&runs, budget.run_begin),
             calls: CallTimes::of(budget),
             time,
             takers,

@@ -261,6 +261,23 @@ pub struct Worker {
     pub loop_blocked_ns: u64,
     /// What it had to do with servers. In requests and between them.
     pub endpoints: Vec<EndpointTime>,
+    /// It serves no requests: `serving` is its whole run, `between` the start-up before and `after` the exit.
+    #[serde(default)]
+    pub is_run: bool,
+}
+
+/// Where the runs of programs that serve no requests begin; what comes before is their start-up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunBegin {
+    /// Where the watch does: they had been running for some time.
+    Watch,
+    /// Where they became the program.
+    Exec,
+    /// Where the interpreter opened the script.
+    Script,
+    /// Where the program was loaded: `main` was called, or if it has no symbols, the first instruction ran.
+    Program,
 }
 
 /// A request from its begin to its end.
@@ -323,6 +340,9 @@ pub struct Budget {
     pub throttled_ns: u64,
     /// For how long the machine's host gave CPUs of this machine to others, all CPUs together.
     pub steal_ns: u64,
+    /// Of workers that serve no requests.
+    #[serde(default)]
+    pub run_begin: Option<RunBegin>,
 }
 
 #[cfg(test)]

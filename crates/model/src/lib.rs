@@ -27,7 +27,7 @@ mod recording;
 
 pub use budget::{
     Budget, CallPart, CommandTime, CpuTaker, Endpoint, EndpointCalls, EndpointTime, Lengths, Part, PartTimes,
-    ServedRequest, Worker,
+    RunBegin, ServedRequest, Worker,
 };
 pub use intern::{Frame, FrameId, FrameKind, Interner, InternerDelta, StackId, StackNode, StringId};
 pub use reading::{Gil, Outcome, RequestFacts, StackReading};

@@ -314,6 +314,8 @@ pub struct Totals {
     pub samples: u64,
     /// [`Wait`]s stored. Not kept in a file beside them.
     pub waits: u64,
+    /// Threads whose whole run is in the budget. Not kept in a file beside it.
+    pub runs: u64,
     /// Looks at threads that the mode leaves out (`cpu`, `gil`, `exception`).
     pub filtered: u64,
     /// Samples of which a part was read twice.
@@ -331,7 +333,7 @@ pub struct Totals {
 impl Totals {
     /// Whether no thread was looked at, at any moment.
     pub fn is_empty(&self) -> bool {
-        self.samples == 0 && self.filtered == 0 && self.waits == 0
+        self.samples == 0 && self.filtered == 0 && self.waits == 0 && self.runs == 0
     }
 }
 

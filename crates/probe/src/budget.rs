@@ -1,26 +1,30 @@
 //! Measures where the time of workers goes: programs in the kernel that keep the books of each thread.
 
 mod listening;
+mod run;
 mod tracefs;
 mod wire;
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
 use std::io::Read as _;
 use std::os::fd::{AsRawFd as _, IntoRawFd as _};
 use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
 use std::rc::Rc;
 
 use libbpf_rs::btf::{Btf, BtfType};
 use libbpf_rs::{
     Iter, Link, MapCore as _, MapFlags, Object, ObjectBuilder, RingBuffer, RingBufferBuilder, UprobeOpts,
 };
-use slip_model::{CommandTime, CpuTaker, Endpoint, EndpointCalls};
+use slip_model::{CommandTime, CpuTaker, Endpoint, EndpointCalls, RunBegin};
 use slip_remote::{PerfEvent, PerfScope, open_perf_event};
 
 use self::listening::Listening;
+pub use self::listening::listens;
+pub use self::run::RunStart;
 use self::tracefs::Tracefs;
 pub(crate) use self::wire::ENDPOINTS;
 pub use self::wire::{BudgetEvent, ServedTimes, ThreadTimes};
@@ -40,9 +44,10 @@ const FAULTS: [u64; 2] = [5, 6];
 const SENDING: &str = "account_sending";
 
 /// Programs at what the kernel traces by itself. What ends something comes before what begins it.
-const TRACED: [&str; 10] = [
+const TRACED: [&str; 11] = [
     "account_state",
     "account_exit",
+    "account_exec",
     "account_fork",
     "account_waking",
     "account_switch",
@@ -83,6 +88,12 @@ const CALLS: [(&str, &[&str]); 6] = [
     ("account_accept", &["sys_enter_accept", "sys_enter_accept4"]),
 ];
 
+/// Programs at system calls that tell where the run of a program begins and ends; not there for who serves requests.
+const RUNS: [(&str, &[&str]); 2] = [
+    ("account_opened", &["sys_exit_open", "sys_exit_openat", "sys_exit_openat2"]),
+    ("account_exit_group", &["sys_enter_exit_group"]),
+];
+
 /// Programs at functions of PHP, and whether they run when these return.
 const PHP: [(&str, &str, bool); 3] = [
     ("account_php_shutdown", "php_request_shutdown", true),
@@ -112,8 +123,12 @@ pub struct BudgetProbe {
     list_threads: Link,
     /// Programs that have probes already, by device and inode.
     probed: HashSet<(u64, u64)>,
+    /// Processes that serve no requests, as far as it is known.
+    runs: HashMap<u32, RunStart>,
     uses_uprobes: bool,
     sees_sending: bool,
+    /// What tells of runs is attached.
+    sees_runs: bool,
     object: Object,
 }
 
@@ -193,18 +208,7 @@ impl BudgetProbe {
                 links.push(attach_perf(&object, "account_fault_end", event, cpu)?);
             }
         }
-        let tracefs = Tracefs::open()
-            .map_err(|error| ProbeError::Other(format!("tracefs cannot be opened: {error}")))?;
-        for (program, calls) in CALLS {
-            for call in calls {
-                let number = tracefs.system_call(call);
-                let number =
-                    number.map_err(|error| ProbeError::Other(format!("no tracepoint {call}: {error}")))?;
-                // The kernel calls the program whichever CPU this is.
-                let event = open_perf_event(PerfEvent::Tracepoint(number), 0, 0, PerfScope::Cpu(0));
-                links.push(attach_perf(&object, program, event, 0)?);
-            }
-        }
+        attach_calls(&object, &CALLS, &mut links)?;
         for program in TRACED {
             if program != SENDING || sees_sending {
                 links.push(attach(program)?);
@@ -217,8 +221,10 @@ impl BudgetProbe {
             add_threads,
             list_threads,
             probed: HashSet::new(),
+            runs: HashMap::new(),
             uses_uprobes,
             sees_sending,
+            sees_runs: false,
             object,
         })
     }
@@ -239,12 +245,47 @@ impl BudgetProbe {
             self.probe_php(pid)?;
         }
         let targets = find_map(&self.object, "budget_targets")?;
-        let value = wire::target(target.runtime);
+        let value = wire::target(target.runtime, self.runs.get(&pid));
         targets.update(&pid.to_le_bytes(), &value, MapFlags::ANY).map_err(|error| other(&error))?;
         let mut none = Vec::new();
         let mut list = Iter::new(&self.add_threads).map_err(|error| other(&error))?;
         list.read_to_end(&mut none).map_err(|error| ProbeError::Other(error.to_string()))?;
         Ok(())
+    }
+
+    /// Keeps the books of process `pid`, which serves no requests, from now on: its whole run is one. Says where that begins. A
+    /// thread that asks for a connection after all, or reads from one that was accepted, is one that serves requests.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError::Other`] if the kernel refuses.
+    pub fn watch_run(&mut self, pid: u32, start: RunStart) -> Result<RunBegin, ProbeError> {
+        if !self.sees_runs {
+            attach_calls(&self.object, &RUNS, &mut self.links)?;
+            self.sees_runs = true;
+        }
+        let start = match start {
+            RunStart::Program { path } if self.uses_uprobes => self.probe_main(path)?,
+            RunStart::Program { .. } => RunStart::Exec,
+            other => other,
+        };
+        let begin = start.begin();
+        self.runs.insert(pid, start);
+        self.watch(pid, BudgetTarget::default())?;
+        Ok(begin)
+    }
+
+    /// Has the begin of a program told; where that cannot be, its run begins with its first moment.
+    fn probe_main(&mut self, path: PathBuf) -> Result<RunStart, ProbeError> {
+        let program = find_program(&self.object, "account_main")?;
+        let main = UprobeOpts { func_name: Some("main".to_owned()), ..UprobeOpts::default() };
+        let link = program.attach_uprobe_with_opts(-1, &path, 0, main).ok().or_else(|| {
+            let entry = run::entry_offset(&path)?;
+            program.attach_uprobe_with_opts(-1, &path, entry, UprobeOpts::default()).ok()
+        });
+        let Some(link) = link else { return Ok(RunStart::Exec) };
+        self.links.push(link);
+        Ok(RunStart::Program { path })
     }
 
     /// Ends that. What its threads have done so far stays listed until they end.
@@ -460,6 +501,10 @@ impl BudgetSource for BudgetProbe {
         Self::watch(self, pid, target)
     }
 
+    fn watch_run(&mut self, pid: u32, start: RunStart) -> Result<RunBegin, ProbeError> {
+        Self::watch_run(self, pid, start)
+    }
+
     fn forget(&mut self, pid: u32) {
         Self::forget(self, pid);
     }
@@ -495,6 +540,23 @@ impl BudgetSource for BudgetProbe {
     fn stop(&mut self) {
         Self::stop(self);
     }
+}
+
+/// Attaches programs to tracepoints of system calls.
+fn attach_calls(object: &Object, calls: &[(&str, &[&str])], links: &mut Vec<Link>) -> Result<(), ProbeError> {
+    let tracefs =
+        Tracefs::open().map_err(|error| ProbeError::Other(format!("tracefs cannot be opened: {error}")))?;
+    for (program, names) in calls {
+        for name in *names {
+            let number = tracefs
+                .system_call(name)
+                .map_err(|error| ProbeError::Other(format!("no tracepoint {name}: {error}")))?;
+            // The kernel calls the program whichever CPU this is.
+            let event = open_perf_event(PerfEvent::Tracepoint(number), 0, 0, PerfScope::Cpu(0));
+            links.push(attach_perf(object, program, event, 0)?);
+        }
+    }
+    Ok(())
 }
 
 fn attach_perf(

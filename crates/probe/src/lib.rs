@@ -12,7 +12,10 @@ mod symbols;
 mod wait;
 mod wire;
 
-pub use budget::{BudgetEvent, BudgetProbe, BudgetTarget, ServedTimes, ThreadTimes, steal_ns, throttled_ns};
+pub use budget::{
+    BudgetEvent, BudgetProbe, BudgetTarget, RunStart, ServedTimes, ThreadTimes, listens, steal_ns,
+    throttled_ns,
+};
 pub use polled::PolledBudget;
 pub use probe::{Counters, Probe, ProbeError, ProbeOptions, names_threads};
 pub use rung::{BudgetSource, Rung};

@@ -1,8 +1,8 @@
 //! The ways in which budgets are measured, from the finest on, and what each of them offers.
 
-use slip_model::{CommandTime, CpuTaker, Endpoint, EndpointCalls};
+use slip_model::{CommandTime, CpuTaker, Endpoint, EndpointCalls, RunBegin};
 
-use crate::budget::{BudgetEvent, BudgetProbe, BudgetTarget, ThreadTimes};
+use crate::budget::{BudgetEvent, BudgetProbe, BudgetTarget, RunStart, ThreadTimes};
 use crate::{PolledBudget, ProbeError};
 
 /// A way to measure budgets.
@@ -61,6 +61,16 @@ pub trait BudgetSource: std::fmt::Debug {
     ///
     /// [`ProbeError::Other`] if the kernel refuses.
     fn watch(&mut self, pid: u32, target: BudgetTarget) -> Result<(), ProbeError>;
+
+    /// Keeps the books of process `pid`, which serves no requests, from now on: its whole run is one. Says where that begins.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError::Other`] if the kernel refuses, or this way cannot.
+    fn watch_run(&mut self, pid: u32, start: RunStart) -> Result<RunBegin, ProbeError> {
+        let _ = (pid, start);
+        Err(ProbeError::Other("looks at /proc tell requests alone, and not the run of a program".to_owned()))
+    }
 
     /// Ends that. What its threads have done so far stays in the books.
     fn forget(&mut self, pid: u32);

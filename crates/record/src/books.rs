@@ -1,15 +1,16 @@
 //! Keeps the budget of the workers that are recorded: what the books of their threads say, as a [`Budget`] of the recording.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use slip_model::{Budget, Language, ServedRequest, Worker};
+use slip_model::{Budget, Language, RunBegin, ServedRequest, Worker};
 use slip_probe::{
-    BudgetEvent, BudgetSource, BudgetTarget, ProbeError, Rung, ServedTimes, ThreadTimes, steal_ns,
-    throttled_ns,
+    BudgetEvent, BudgetSource, BudgetTarget, ProbeError, RunStart, Rung, ServedTimes, ThreadTimes, listens,
+    steal_ns, throttled_ns,
 };
-use slip_remote::{LiveProcess, Symbols as _};
+use slip_remote::{LiveProcess, Symbols as _, command_line, thread_state};
 
-use crate::Sink;
+use crate::title::title;
+use crate::{Sink, TargetIssue};
 
 /// What the runtime of CPython 3.8 and 3.9 has at most, which does not say how large it is: its lock lies in the first part.
 const OLD_RUNTIME_BYTES: u64 = 4_096;
@@ -27,6 +28,12 @@ pub struct Books {
     /// Numbers of workers, by pid, thread and when they were first seen.
     numbers: HashMap<(u32, u32), u32>,
     workers: Vec<Worker>,
+    /// Processes that were named, not found: those among them that serve no requests have a run.
+    named: HashSet<u32>,
+    /// Where the runs begin, if there are any.
+    run_begin: Option<RunBegin>,
+    /// Processes that are watched and run no interpreter.
+    natives: Vec<u32>,
     /// Begin of the recording by `CLOCK_MONOTONIC`; 0 before it.
     start_ns: u64,
     throttled_ns: u64,
@@ -57,6 +64,9 @@ impl Books {
             php: HashMap::new(),
             numbers: HashMap::new(),
             workers: Vec::new(),
+            named: HashSet::new(),
+            run_begin: None,
+            natives: Vec::new(),
             start_ns: 0,
             throttled_ns: 0,
             steal_ns: steal_ns(),
@@ -97,6 +107,9 @@ impl Books {
     /// As for [`BudgetSource::watch`].
     pub fn add(&mut self, pid: u32, language: Language, title: &str) -> Result<(), ProbeError> {
         let is_php = language == Language::Php;
+        if !is_php && self.named.contains(&pid) && !self.is_by_looks() && !listens(pid) {
+            self.watch_run(pid, RunStart::Now, title)?;
+        }
         self.titles.insert(pid, title.to_owned());
         self.php.insert(pid, is_php);
         self.throttled_ns = throttled_ns(self.titles.keys().copied());
@@ -105,8 +118,60 @@ impl Books {
         self.source.watch(pid, BudgetTarget { runtime, is_php, in_request })
     }
 
+    /// Notes that process `pid` was named: if it turns out to serve no requests, its whole run from then on is what is measured. With
+    /// another `start` it is about to become a program, and its run is measured until it turns out to serve requests.
+    ///
+    /// # Errors
+    ///
+    /// As for [`BudgetSource::watch_run`].
+    pub fn may_run(&mut self, pid: u32, start: RunStart, title: &str) -> Result<(), ProbeError> {
+        if start == RunStart::Now {
+            self.named.insert(pid);
+            return Ok(());
+        }
+        self.watch_run(pid, start, title)
+    }
+
+    fn watch_run(&mut self, pid: u32, start: RunStart, title: &str) -> Result<(), ProbeError> {
+        self.run_begin = Some(self.source.watch_run(pid, start)?);
+        self.php.entry(pid).or_insert(false);
+        self.titles.insert(pid, title.to_owned());
+        self.throttled_ns = throttled_ns(self.titles.keys().copied());
+        Ok(())
+    }
+
+    /// Keeps the books of a process that was named and runs no interpreter.
+    ///
+    /// # Errors
+    ///
+    /// `issue`, if it was not named, or no run can be measured.
+    pub(crate) fn add_native(
+        books: Option<&mut Self>,
+        pid: u32,
+        issue: TargetIssue,
+    ) -> Result<(), TargetIssue> {
+        let Some(books) = books.filter(|books| books.named.contains(&pid)) else { return Err(issue) };
+        books
+            .watch_run(pid, RunStart::Now, &title(&command_line(pid), Language::Python))
+            .map_err(|_| issue)?;
+        books.natives.push(pid);
+        Ok(())
+    }
+
+    /// Processes that are watched and run no interpreter.
+    pub(crate) fn natives(&self) -> &[u32] {
+        &self.natives
+    }
+
+    /// Those among them that have ended since the last call.
+    pub(crate) fn take_ended_natives(&mut self) -> Vec<u32> {
+        let is_there = |pid: u32| thread_state(pid, pid).is_some_and(|state| !matches!(state, 'Z' | 'X'));
+        self.natives.extract_if(.., |pid| !is_there(*pid)).collect()
+    }
+
     /// Ends that: what it has done stays in the books.
     pub fn remove(&mut self, pid: u32) {
+        self.natives.retain(|native| *native != pid);
         self.source.forget(pid);
     }
 
@@ -142,6 +207,7 @@ impl Books {
             takers: self.source.takers()?,
             throttled_ns: throttled_ns(self.titles.keys().copied()).saturating_sub(self.throttled_ns),
             steal_ns: steal_ns().saturating_sub(self.steal_ns),
+            run_begin: self.run_begin,
         };
         Ok((budget, requests))
     }
@@ -150,6 +216,7 @@ impl Books {
     pub(crate) fn store(&mut self, now_ns: u64, start_ns: u64, sink: &mut Sink) {
         // What cannot be had now is had with the next flush.
         if let Ok((budget, requests)) = self.take(now_ns, start_ns) {
+            sink.totals.runs = budget.workers.iter().filter(|worker| worker.is_run).count() as u64;
             sink.set_budget(budget);
             requests.into_iter().for_each(|request| sink.push_served(request));
         }
@@ -166,7 +233,7 @@ impl Books {
 
     fn served(&mut self, served: &ServedTimes) -> Option<ServedRequest> {
         let is_php = *self.php.get(&served.pid)?;
-        if is_php && self.uses_uprobes && !served.is_started {
+        if served.is_run || is_php && self.uses_uprobes && !served.is_started {
             return None;
         }
         // One that began before the recording is in the worker's time alone: not all of it belongs here.
@@ -202,7 +269,7 @@ impl Books {
         let waits_for_requests = is_waiting && !is_master && times.idle_ns > 0;
         if times.is_unknown
             || is_master && self.is_by_looks()
-            || !(serves || waits_for_requests)
+            || !(serves || waits_for_requests || times.is_run)
             || !self.titles.contains_key(&times.pid)
         {
             return;
@@ -219,6 +286,7 @@ impl Books {
             worker.shared_ns = times.shared_ns;
             worker.loop_blocked_ns = times.loop_blocked_ns;
             worker.endpoints = endpoints;
+            worker.is_run = times.is_run;
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use slip_model::{Mode, RequestId, Sample, State, Wait, WaitReason};
-use slip_probe::{Event, Look, Probe, ProbeError, ProbeOptions, WaitKey, Waited};
+use slip_probe::{Event, Look, Probe, ProbeError, ProbeOptions, RunStart, WaitKey, Waited};
 use slip_remote::{Activity, Copied, StackPlan};
 use slip_zend::CodeCache;
 
@@ -385,7 +385,12 @@ impl Sampler for KernelSampler {
     }
 
     fn add(&mut self, pid: u32, now_ns: u64, sink: &mut Sink) -> Result<(), TargetIssue> {
-        let mut process = WatchedProcess::attach(pid, now_ns, self.options, sink, &mut self.code)?;
+        let mut process = match WatchedProcess::attach(pid, now_ns, self.options, sink, &mut self.code) {
+            Err(issue @ TargetIssue::NotAnInterpreter { .. }) => {
+                return Books::add_native(self.books.as_mut(), pid, issue);
+            }
+            other => other?,
+        };
         process.leave_activity();
         let reason = "its threads do not say where their state is".to_owned();
         let plan = process.plan().ok_or(TargetIssue::NeedsOutside { reason })?;
@@ -411,6 +416,13 @@ impl Sampler for KernelSampler {
         Ok(())
     }
 
+    fn may_run(&mut self, pid: u32, start: RunStart, title: &str) -> Result<(), TargetIssue> {
+        let Some(books) = &mut self.books else { return Ok(()) };
+        books
+            .may_run(pid, start, title)
+            .map_err(|error| TargetIssue::Unsupported { reason: error.to_string() })
+    }
+
     fn remove(&mut self, pid: u32, now_ns: u64, sink: &mut Sink) {
         if let Some(books) = &mut self.books {
             books.remove(pid);
@@ -425,7 +437,8 @@ impl Sampler for KernelSampler {
     }
 
     fn pids(&self) -> Vec<u32> {
-        self.processes.iter().map(|target| target.process.pid()).collect()
+        let natives = self.books.iter().flat_map(|books| books.natives());
+        self.processes.iter().map(|target| target.process.pid()).chain(natives.copied()).collect()
     }
 
     fn fetch_interval_ns(&self) -> Option<u64> {
@@ -455,11 +468,13 @@ impl Sampler for KernelSampler {
                 target.plan = plan;
             }
         }
+        let natives = self.books.as_mut().map(Books::take_ended_natives);
         let gone: Vec<u32> = self
             .processes
             .iter()
             .filter(|target| target.is_gone)
             .map(|target| target.process.pid())
+            .chain(natives.into_iter().flatten())
             .collect();
         for pid in &gone {
             self.remove(*pid, now_ns, sink);

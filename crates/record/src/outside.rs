@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use slip_cpython::TaskError;
 use slip_model::{Mode, ProcessId};
-use slip_probe::ProbeError;
+use slip_probe::{ProbeError, RunStart};
 use slip_remote::prefetch;
 use slip_zend::CodeCache;
 
@@ -118,7 +118,12 @@ impl Sampler for OutsideSampler {
     }
 
     fn add(&mut self, pid: u32, now_ns: u64, sink: &mut Sink) -> Result<(), TargetIssue> {
-        let process = WatchedProcess::attach(pid, now_ns, self.options, sink, &mut self.code)?;
+        let process = match WatchedProcess::attach(pid, now_ns, self.options, sink, &mut self.code) {
+            Err(issue @ TargetIssue::NotAnInterpreter { .. }) => {
+                return Books::add_native(self.books.as_mut(), pid, issue);
+            }
+            other => other?,
+        };
         if let Some(books) = &mut self.books {
             let known = sink.processes().get(process.id().index());
             let (language, title) = known.map(|known| (known.language, &*known.title)).unwrap_or_default();
@@ -127,6 +132,13 @@ impl Sampler for OutsideSampler {
         }
         self.processes.push(process);
         Ok(())
+    }
+
+    fn may_run(&mut self, pid: u32, start: RunStart, title: &str) -> Result<(), TargetIssue> {
+        let Some(books) = &mut self.books else { return Ok(()) };
+        books
+            .may_run(pid, start, title)
+            .map_err(|error| TargetIssue::Unsupported { reason: error.to_string() })
     }
 
     fn remove(&mut self, pid: u32, now_ns: u64, sink: &mut Sink) {
@@ -141,11 +153,12 @@ impl Sampler for OutsideSampler {
     }
 
     fn pids(&self) -> Vec<u32> {
-        self.processes.iter().map(WatchedProcess::pid).collect()
+        let natives = self.books.iter().flat_map(|books| books.natives());
+        self.processes.iter().map(WatchedProcess::pid).chain(natives.copied()).collect()
     }
 
     fn is_empty(&self) -> bool {
-        self.processes.is_empty()
+        self.processes.is_empty() && self.books.as_ref().is_none_or(|books| books.natives().is_empty())
     }
 
     fn sample(&mut self, now_ns: u64, sink: &mut Sink) -> Vec<u32> {
@@ -174,6 +187,7 @@ impl Sampler for OutsideSampler {
         });
         *looked = Some(Instant::now());
         if let Some(books) = books {
+            gone.extend(books.take_ended_natives());
             gone.iter().for_each(|pid| books.remove(*pid));
         }
         gone

@@ -1,5 +1,7 @@
 //! What every sampler offers: the one that reads from outside, and one that is called by the kernel.
 
+use slip_probe::RunStart;
+
 use crate::Sink;
 use crate::schedule::sleep_until;
 
@@ -50,6 +52,17 @@ pub trait Sampler {
     ///
     /// The reason why it cannot be sampled (now); the process is then not among those sampled.
     fn add(&mut self, pid: u32, now_ns: u64, sink: &mut Sink) -> Result<(), TargetIssue>;
+
+    /// Notes that process `pid` was named: if a budget is kept, and it turns out to serve no requests, its whole run is what is measured.
+    /// If another `start` is given, it is about to become that program.
+    ///
+    /// # Errors
+    ///
+    /// [`TargetIssue::Unsupported`] if its run cannot be measured; it may be sampled nevertheless.
+    fn may_run(&mut self, pid: u32, start: RunStart, title: &str) -> Result<(), TargetIssue> {
+        let _ = (pid, start, title);
+        Ok(())
+    }
 
     /// Ends the sampling of process `pid`, which has ended; nothing if it is not sampled.
     fn remove(&mut self, pid: u32, now_ns: u64, sink: &mut Sink);

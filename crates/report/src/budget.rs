@@ -2,6 +2,7 @@
 
 mod diff;
 mod json;
+mod run;
 
 use std::fmt::Write as _;
 
@@ -47,10 +48,16 @@ pub fn render_budget(table: &BudgetTable, format: BudgetFormat) -> Result<Vec<u8
         BudgetFormat::Markdown => Style::Markdown,
     };
     let mut text = String::new();
-    worker_times(&mut text, table, style);
-    text.push('\n');
-    request_times(&mut text, table, style);
-    text.push('\n');
+    if let Some(run) = &table.run {
+        run::times(&mut text, table, run, style);
+        text.push('\n');
+    }
+    if table.workers > 0 || table.run.is_none() {
+        worker_times(&mut text, table, style);
+        text.push('\n');
+        request_times(&mut text, table, style);
+        text.push('\n');
+    }
     for times in table.calls.iter().take(MAX_SERVERS) {
         call_times(&mut text, times, style);
         text.push('\n');
@@ -78,6 +85,13 @@ pub fn render_budget_diff(
 
 /// Appends what a report says of a budget: its lines that are not empty.
 pub(crate) fn short(text: &mut String, table: &BudgetTable) {
+    if let Some(run) = &table.run {
+        text.push('\n');
+        run::times(text, table, run, Style::Markdown);
+        if table.workers == 0 {
+            return;
+        }
+    }
     let _ = writeln!(
         text,
         "\n## What the workers' time was spent on ({}; the lines make 100 %)\n",

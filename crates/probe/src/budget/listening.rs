@@ -34,6 +34,12 @@ impl Listening {
     }
 }
 
+/// Whether process `pid` listens for connections.
+pub fn listens(pid: u32) -> bool {
+    let found = Listening::of(pid);
+    !found.ports.is_empty() || !found.paths.is_empty()
+}
+
 /// Inodes of the sockets that a process has open.
 fn sockets_of(pid: u32) -> HashSet<u64> {
     let entries = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();

@@ -2,6 +2,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use super::RunStart;
 use slip_model::{CallPart, CommandTime, EndpointCalls, EndpointTime, Lengths, Part, PartTimes};
 
 pub(super) const PARTS: usize = Part::ALL.len();
@@ -22,9 +23,11 @@ const EVENT_SERVED: u32 = 1;
 const EVENT_THREAD_ENDED: u32 = 2;
 const SHARED: u32 = 1;
 const STARTED: u32 = 2;
+const RUN: u32 = 4;
 
 const IDLE: u32 = PARTS as u32;
 const UNKNOWN: u32 = 128;
+const RUNS: u32 = 1_024;
 
 const AF_UNIX: u16 = 1;
 const AF_INET: u16 = 2;
@@ -63,6 +66,8 @@ pub struct ThreadTimes {
     pub opened: u32,
     /// What it does is not known yet.
     pub is_unknown: bool,
+    /// It serves no request: `serving` is its whole run, `between` the start-up and `after` the exit.
+    pub is_run: bool,
 }
 
 /// A request that has ended. Moments are of `CLOCK_MONOTONIC`.
@@ -76,6 +81,8 @@ pub struct ServedTimes {
     pub is_shared: bool,
     /// PHP has begun it.
     pub is_started: bool,
+    /// It is no request, but the whole run of a thread.
+    pub is_run: bool,
     /// When its data had come.
     pub queued_ns: u64,
     /// When the worker began.
@@ -198,6 +205,7 @@ impl ThreadTimes {
             crowded,
             opened,
             is_unknown: flags & UNKNOWN != 0,
+            is_run: flags & RUNS != 0,
         })
     }
 }
@@ -213,6 +221,7 @@ pub(super) fn parse_event(bytes: &[u8]) -> Option<BudgetEvent> {
                 tid,
                 is_shared: flags & SHARED != 0,
                 is_started: flags & STARTED != 0,
+                is_run: flags & RUN != 0,
                 queued_ns: words.u64()?,
                 begin_ns: words.u64()?,
                 response_ns: words.u64()?,
@@ -227,11 +236,21 @@ pub(super) fn parse_event(bytes: &[u8]) -> Option<BudgetEvent> {
 }
 
 /// What is told of a process: `struct slip_budget_target`.
-pub(super) fn target(runtime: Option<(u64, u64)>) -> Vec<u8> {
+pub(super) fn target(runtime: Option<(u64, u64)>, run: Option<&RunStart>) -> Vec<u8> {
     let (begin, end) = runtime.unwrap_or_default();
+    let (script, run): (u64, u32) = match run {
+        None => (0, 0),
+        Some(RunStart::Now) => (0, 1),
+        Some(RunStart::Exec) => (0, 2),
+        Some(RunStart::Script { inode }) => (*inode, 3),
+        Some(RunStart::Program { .. }) => (0, 3),
+    };
     let mut bytes = Vec::new();
     bytes.extend_from_slice(&begin.to_le_bytes());
     bytes.extend_from_slice(&end.to_le_bytes());
+    bytes.extend_from_slice(&script.to_le_bytes());
+    bytes.extend_from_slice(&run.to_le_bytes());
+    bytes.extend_from_slice(&[0; 4]);
     bytes
 }
 

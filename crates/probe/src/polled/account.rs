@@ -217,6 +217,7 @@ impl Account {
             tid: self.times.tid,
             is_shared: false,
             is_started: true,
+            is_run: false,
             queued_ns: begin_ns,
             begin_ns,
             response_ns: end_ns,

@@ -181,6 +181,7 @@ fn totals(row: &Row<'_>) -> Option<Totals> {
         ticks_taken: u64_at(row, 3)?,
         samples: u64_at(row, 4)?,
         waits: 0,
+        runs: 0,
         filtered: u64_at(row, 5)?,
         repaired: u64_at(row, 6)?,
         torn: u64_at(row, 7)?,

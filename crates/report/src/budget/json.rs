@@ -1,8 +1,10 @@
 //! JSON, schemas `slip.budget/1` and `slip.diff/1`: `docs/formats.md` describes them.
 
 use serde::Serialize;
-use slip_doctor::{BudgetDiff, BudgetTable, CallPartTime, CallTimes, DiffKey, Line, Spread};
-use slip_model::{CallPart, CpuTaker, Endpoint};
+use slip_doctor::{
+    BudgetDiff, BudgetTable, CallPartTime, CallTimes, DiffKey, Line, LineTime, RunTimes, ServerTimes, Spread,
+};
+use slip_model::{CallPart, CpuTaker, Endpoint, RunBegin};
 
 use crate::ReportError;
 use crate::text::clean_json;
@@ -15,6 +17,7 @@ struct Budget<'a> {
     window_ns: u64,
     workers: Workers,
     requests: Requests,
+    run: Option<Run<'a>>,
     servers: Servers<'a>,
     calls: Vec<Calls<'a>>,
     cpu: Cpu<'a>,
@@ -47,6 +50,26 @@ struct Requests {
     whole: Option<Times>,
     lines: Vec<RequestLine>,
     after: Option<Times>,
+}
+
+/// The lines, with those of the start-up and the exit, are all that the threads were watched for.
+#[derive(Serialize)]
+struct Run<'a> {
+    threads: u64,
+    begins_at: Option<RunBegin>,
+    operations: Option<u64>,
+    longest_ns: u128,
+    lines: Vec<RunLine>,
+    startup: Vec<WorkerLine>,
+    exit: Vec<WorkerLine>,
+    servers: Servers<'a>,
+}
+
+#[derive(Serialize)]
+struct RunLine {
+    #[serde(flatten)]
+    line: WorkerLine,
+    per_operation_ns: Option<f64>,
 }
 
 #[derive(Serialize)]
@@ -82,6 +105,8 @@ struct Server<'a> {
     connect_ns: u128,
     wake_ns: u128,
     call_mean_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    wait_per_operation_ns: Option<f64>,
 }
 
 /// The parts of calls are `calls` times `mean_ns` together; `connect`, `first` and `tls` are beside them.
@@ -161,15 +186,7 @@ pub(super) fn budget(table: &BudgetTable) -> Result<Vec<u8>, ReportError> {
             watched_ns: time.watched_ns,
             excess_ns: time.excess_ns,
             loop_blocked_ns: time.loop_blocked_ns,
-            lines: time
-                .lines
-                .iter()
-                .map(|row| WorkerLine {
-                    line: key(row.line),
-                    ns: row.ns,
-                    share_of_lines: share(row.ns, time.total_ns()),
-                })
-                .collect(),
+            lines: worker_lines(&time.lines, time.total_ns()),
         },
         requests: Requests {
             count: requests.count,
@@ -188,24 +205,8 @@ pub(super) fn budget(table: &BudgetTable) -> Result<Vec<u8>, ReportError> {
                 .collect(),
             after: requests.after.map(times),
         },
-        servers: Servers {
-            named: servers
-                .rows
-                .iter()
-                .map(|row| Server {
-                    address: &row.endpoint.address,
-                    protocol: &row.endpoint.protocol,
-                    calls: row.calls,
-                    connects: row.connects,
-                    wait_ns: row.wait_ns,
-                    connect_ns: row.connect_ns,
-                    wake_ns: row.wake_ns,
-                    call_mean_ns: row.mean_ns(),
-                })
-                .collect(),
-            unnamed_ns: servers.unnamed_ns,
-            outside_requests_ns: servers.outside_ns,
-        },
+        run: table.run.as_ref().map(run),
+        servers: self::servers(servers, |_| None),
         calls: table.calls.iter().map(calls).collect(),
         cpu: Cpu { takers: &table.takers, throttled_ns: table.throttled_ns, steal_ns: table.steal_ns },
         engine: table
@@ -213,6 +214,52 @@ pub(super) fn budget(table: &BudgetTable) -> Result<Vec<u8>, ReportError> {
             .map(|samples| Engine { engine_samples: samples.engine, on_cpu_samples: samples.on_cpu }),
     };
     bytes(&budget)
+}
+
+fn run(run: &RunTimes) -> Run<'_> {
+    let each = |ns| run.each_tenths(ns).map(|tenths| tenths as f64 / 10.0);
+    let lines = worker_lines(&run.lines, run.total_ns()).into_iter();
+    Run {
+        threads: run.threads,
+        begins_at: run.begin,
+        operations: run.operations,
+        longest_ns: run.longest_ns,
+        lines: lines.map(|line| RunLine { per_operation_ns: each(line.ns), line }).collect(),
+        startup: worker_lines(&run.startup, run.startup_ns()),
+        exit: worker_lines(&run.exit, run.exit_ns()),
+        servers: servers(&run.servers, each),
+    }
+}
+
+fn worker_lines(lines: &[LineTime], total_ns: u128) -> Vec<WorkerLine> {
+    let line = |row: &LineTime| WorkerLine {
+        line: key(row.line),
+        ns: row.ns,
+        share_of_lines: share(row.ns, total_ns),
+    };
+    lines.iter().map(line).collect()
+}
+
+fn servers(times: &ServerTimes, each: impl Fn(u128) -> Option<f64>) -> Servers<'_> {
+    Servers {
+        named: times
+            .rows
+            .iter()
+            .map(|row| Server {
+                address: &row.endpoint.address,
+                protocol: &row.endpoint.protocol,
+                calls: row.calls,
+                connects: row.connects,
+                wait_ns: row.wait_ns,
+                connect_ns: row.connect_ns,
+                wake_ns: row.wake_ns,
+                call_mean_ns: row.mean_ns(),
+                wait_per_operation_ns: each(row.wait_ns),
+            })
+            .collect(),
+        unnamed_ns: times.unnamed_ns,
+        outside_requests_ns: times.outside_ns,
+    }
 }
 
 fn calls(of_server: &CallTimes) -> Calls<'_> {

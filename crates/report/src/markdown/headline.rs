@@ -15,6 +15,11 @@ const MOSTLY_IDLE_PERCENT: u128 = 90;
 /// Share of busy time, in percent, from which one cause is worth a headline.
 const NOTABLE_PERCENT: u128 = 8;
 
+/// Whether there is a budget of a whole run, which needs no interpreter.
+fn has_run(recording: &Recording) -> bool {
+    recording.budget.iter().flat_map(|budget| &budget.workers).any(|worker| worker.is_run)
+}
+
 /// One sentence.
 pub(super) fn headline(recording: &Recording, summary: &Summary, shares: &OwnShares) -> String {
     let time = &summary.time;
@@ -23,6 +28,9 @@ pub(super) fn headline(recording: &Recording, summary: &Summary, shares: &OwnSha
     if total == 0 {
         if summary.quality.totals.filtered > 0 {
             return all_left_out(recording, summary);
+        }
+        if summary.quality.totals.samples == 0 && has_run(recording) {
+            return format!("Stacks of this program are not read; what it did in these {wall} is below.");
         }
         if recording.info.mode == Mode::Offcpu {
             return format!("No thread was seen to wait in the {wall} that were watched.");
