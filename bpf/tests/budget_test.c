@@ -402,6 +402,55 @@ static void what_php_has_begun_goes_on_after_its_response(void)
 	CHECK(last_served.serving[SLIP_PART_BOOT] == 10 && sum(last_served.serving) == 30 && sum(last_served.after) == 500);
 }
 
+/* Loaded, running, and ending; then it asks for connections after all. */
+static void run_is_without_its_start_up_and_its_exit(void)
+{
+	reset();
+	target.run = SLIP_RUN_STARTED;
+	__u64 exec[] = {(__u64) &task, 7, 0};
+	struct call_entry entry = {};
+	pass(90);
+	account_exec(exec);
+	CHECK(thread.flags & SLIP_THREAD_STARTS && thread.opened == 0 && thread.first_ns == fake_time_ns);
+	pass(10);
+	switch_out(NANOSLEEP);
+	fake_time_ns += 3;
+	wake();
+	switch_in();
+	account_main(NULL);
+	CHECK(thread.between[SLIP_PART_CODE] == 10 && thread.between[SLIP_PART_SLEEP] == 3 && thread.opened == 1);
+	pass(20);
+	switch_out(NANOSLEEP);
+	fake_time_ns += 400;
+	wake();
+	switch_in();
+	/* Called once more, by itself. */
+	account_main(NULL);
+	account_exit_group(&entry);
+	pass(5);
+	__u64 ends[] = {(__u64) &task};
+	account_exit(ends);
+	CHECK(served_count == 1 && last_served.flags & SLIP_SERVED_RUN && thread.flags & SLIP_THREAD_UNKNOWN);
+	CHECK(last_served.serving[SLIP_PART_CODE] == 20 && last_served.serving[SLIP_PART_SLEEP] == 400);
+	CHECK(last_served.after[SLIP_PART_CODE] == 5 && sum(thread.between) == 13);
+	CHECK(accounted() == thread.since_ns - thread.first_ns);
+	reset();
+	account_exec(exec);
+	account_main(NULL);
+	pass(20);
+	/* Another program, of which nobody tells when it has started. */
+	account_exec(exec);
+	CHECK(thread.opened == 1 && sum(thread.current) == 0);
+	pass(20);
+	account_accept(&entry);
+	CHECK(thread.opened == 0 && !(thread.flags & SLIP_THREAD_RUNS) && served_count == 0);
+	pass(5);
+	receive(&inbound, 50);
+	CHECK(thread.opened == 1 && thread.open[0].socket == (__u64) &inbound);
+	CHECK(accounted() == thread.since_ns - thread.first_ns);
+	target.run = SLIP_RUN_NONE;
+}
+
 static void any_order_of_events_adds_up(void)
 {
 	srand(4711);
@@ -482,6 +531,7 @@ int main(void)
 	response_that_the_client_takes_slowly_has_not_ended();
 	data_that_an_event_loop_keeps_waiting_is_told();
 	what_php_has_begun_goes_on_after_its_response();
+	run_is_without_its_start_up_and_its_exit();
 	any_order_of_events_adds_up();
 	protocols_are_told_by_their_first_bytes();
 	what_is_left_of_a_request_begins_none();
