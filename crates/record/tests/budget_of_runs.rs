@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use slip_model::{Budget, Part, RunBegin, ServedRequest};
-use slip_record::{RunStart, hold, start_of};
+use slip_record::{OutsideOptions, OutsideSampler, RunStart, Sampler as _, Sink, hold, start_of};
 use slip_testkit::{fixtures, skip};
 
 use self::budget_support::servers::serve_slowly;
@@ -77,7 +77,7 @@ fn assert_drag(program: &Path, by: &str, port: u16, part: Part) {
     let (drag, whole) = said.trim().split_once(' ').unwrap();
     let (drag_ns, whole_ns): (u64, u64) = (drag.parse().unwrap(), whole.parse().unwrap());
     assert_eq!((requests.len(), budget.run_begin), (0, Some(RunBegin::Program)));
-    let main = &budget.workers.iter().find(|thread| thread.pid == thread.tid).unwrap();
+    let main = budget.workers.iter().find(|thread| thread.pid == thread.tid).unwrap();
     assert!(budget.workers.iter().all(|thread| thread.is_run), "{budget:?}");
     assert!(main.between.total_ns() > 0 && main.after.total_ns() > 0, "start-up and exit: {main:?}");
     assert_share(main.serving.total_ns(), whole_ns, 0.97..1.2, &format!("{by}: the run"));
@@ -180,10 +180,8 @@ fn a_program_that_runs_already_has_its_run_from_then_on() {
     let mut child = Command::new("sleep").arg("600").spawn().unwrap();
     let pid = child.id();
     books.may_run(pid, RunStart::Now, "").unwrap();
-    let mut sink = slip_record::Sink::new();
-    let mut sampler =
-        slip_record::OutsideSampler::new(slip_record::OutsideOptions::default()).with_books(books);
-    use slip_record::Sampler as _;
+    let mut sink = Sink::new();
+    let mut sampler = OutsideSampler::new(OutsideOptions::default()).with_books(books);
     sampler.add(pid, 0, &mut sink).unwrap();
     assert_eq!(sampler.pids(), [pid]);
     child.kill().unwrap();

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use slip_model::{Batch, Budget, Part, RecordingInfo, Totals};
+use slip_model::{Batch, Budget, Part, RecordingInfo, RunBegin, Totals, Worker};
 use slip_record::file::Writer;
 
 use slip_testkit::fpm::{Fpm, Pool, builds};
@@ -62,6 +62,40 @@ fn two_budgets_in_every_form() {
         let text = prints(folder.path(), &["diff", a, b, "--format", format]);
         insta::assert_snapshot!(format!("diff_{format}"), text);
     }
+}
+
+/// A run of 100 ms that sleeps nearly all of the time.
+fn run_of_a_program() -> Budget {
+    let serving = by_hand::times(&[(Part::Code, 1_000_000), (Part::Sleep, 99_000_000)]);
+    let between = by_hand::times(&[(Part::Code, 5_000_000)]);
+    let after = by_hand::times(&[(Part::Memory, 1_000_000)]);
+    let worker =
+        Worker { is_run: true, watched_ns: 106_000_000, between, serving, after, ..Worker::default() };
+    Budget { workers: vec![worker], run_begin: Some(RunBegin::Script), ..Budget::default() }
+}
+
+#[test]
+fn a_run_is_told_by_operation() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = recorded(folder.path(), "a.slip", Some(run_of_a_program()));
+    let name = file.to_str().unwrap();
+    let text = prints(folder.path(), &["budget", name, "--ops", "1000"]);
+    for words in
+        ["The run (1 thread, 100 ms", "99.0 %", "1000.0 ns", "until the script was opened, 5.0 ms", "Exit"]
+    {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    assert!(!text.contains("No request ended"), "{text}");
+    let json = prints(folder.path(), &["budget", name, "--ops", "1000", "--format", "json"]);
+    for words in [r#""begins_at": "script""#, r#""operations": 1000"#, r#""per_operation_ns": 99000.0"#] {
+        assert!(json.contains(words), "{words}: {json}");
+    }
+    let json = prints(folder.path(), &["budget", name, "--format", "json"]);
+    assert!(json.contains(r#""per_operation_ns": null"#), "{json}");
+    let markdown = prints(folder.path(), &["budget", name, "--format", "md"]);
+    assert!(markdown.contains("| SLEEP |") && !markdown.contains("per operation"), "{markdown}");
+    let requests = recorded(folder.path(), "requests.slip", Some(by_hand::budget()));
+    assert_eq!(run(&["budget", requests.to_str().unwrap(), "--ops", "5"]).code, 6);
 }
 
 #[test]

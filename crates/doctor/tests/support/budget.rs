@@ -160,5 +160,6 @@ pub(crate) fn budget() -> Budget {
         ],
         throttled_ns: 30_000,
         steal_ns: 1_000,
+        run_begin: None,
     }
 }

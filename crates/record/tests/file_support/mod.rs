@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use slip_model::{
     Batch, Budget, CommandTime, CpuTaker, Endpoint, EndpointCalls, EndpointTime, Frame, FrameKind, Interner,
-    Lengths, PartTimes, Process, ProcessId, Recording, RecordingInfo, Request, RequestId, Sample,
+    Lengths, PartTimes, Process, ProcessId, Recording, RecordingInfo, Request, RequestId, RunBegin, Sample,
     ServedRequest, StackId, State, Thread, ThreadId, Totals, Wait, WaitReason, Worker,
 };
 
@@ -78,6 +78,7 @@ pub(crate) fn budget(requests: u64) -> Budget {
         shared_ns: requests / 2,
         loop_blocked_ns: requests / 3,
         endpoints: vec![EndpointTime { endpoint: 0, calls: requests, wait_ns: 7, ..EndpointTime::default() }],
+        is_run: worker > 0,
     });
     Budget {
         rung: "tracepoints".into(),
@@ -102,6 +103,7 @@ pub(crate) fn budget(requests: u64) -> Budget {
         takers: vec![CpuTaker { name: String::new(), is_worker: false, ns: requests }],
         throttled_ns: 3,
         steal_ns: 4,
+        run_begin: Some(RunBegin::Script),
     }
 }
 
