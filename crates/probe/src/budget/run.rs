@@ -78,6 +78,8 @@ fn offset_in(segments: &[u8], addr: u64) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -96,5 +98,17 @@ mod tests {
         assert_eq!(entry_offset(Path::new("/proc/self/cmdline")), None);
         assert_eq!(entry_offset(Path::new("/does/not/exist")), None);
         assert_eq!(offset_in(&[0xff; 2 * SEGMENT_BYTES], 7), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_header_is_parsed_or_refused(mut header in prop::array::uniform32(any::<[u8; 2]>()), addr in any::<u64>()) {
+            header[..3].copy_from_slice(&[*b"\x7fE", *b"LF", [2, 1]]);
+            let bytes: [u8; 64] = std::array::from_fn(|at| header[at / 2][at % 2]);
+            if let Some((_, _, count)) = parse_header(&bytes) {
+                prop_assert!(count <= MAX_SEGMENTS);
+            }
+            let _ = offset_in(&bytes, addr);
+        }
     }
 }
