@@ -90,6 +90,7 @@ fn all_workers_are_recorded(build: &Build) {
         settings: "pm.max_requests = 2",
         // Without it a reload cuts off the requests that are being served.
         global: "process_control_timeout = 60",
+        ..Pool::default()
     };
     let fpm = Fpm::start_pool(build, pool, &scripts);
     let recorder = Recorder::start(&file, &["--fpm", &fpm.pool, "--rate", "199"]);
