@@ -33,6 +33,14 @@ struct {
 	__type(value, struct slip_served);
 } served_scratch SEC(".maps");
 
+/* Only its keys are used: a loop calls a function for each, as bpf_loop() would, which came with Linux 5.17. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SLIP_OPEN);
+	__type(key, __u32);
+	__type(value, __u8);
+} open_places SEC(".maps");
+
 static __always_inline void count_budget(enum slip_budget_counter which)
 {
 	__u32 at = which;
@@ -192,9 +200,10 @@ struct search {
 	__u32 found;
 };
 
-static long find_one(__u32 at, void *context)
+static long find_one(const void *map, const __u32 *number, const void *value, void *context)
 {
 	struct search *search = context;
+	__u32 at = *number;
 
 	if (at < SLIP_OPEN && search->thread->open[at].socket == search->socket) {
 		search->found = at;
@@ -213,7 +222,7 @@ static __always_inline struct slip_open *find_open(struct slip_thread *thread, _
 		return &thread->open[0];
 	}
 	if (!socket || thread->opened) {
-		bpf_loop(SLIP_OPEN, find_one, &search, 0);
+		bpf_for_each_map_elem(&open_places, find_one, &search, 0);
 	}
 	return search.found < SLIP_OPEN ? &thread->open[search.found] : NULL;
 }
@@ -303,9 +312,10 @@ struct ending {
 	bool all;
 };
 
-static long end_one(__u32 at, void *context)
+static long end_one(const void *map, const __u32 *number, const void *value, void *context)
 {
 	struct ending *ending = context;
+	__u32 at = *number;
 	struct slip_thread *thread = ending->thread;
 
 	if (at < SLIP_OPEN && thread->open[at].socket && (ending->all || thread->open[at].response_ns)) {
@@ -320,7 +330,7 @@ static __always_inline void end_requests(struct slip_thread *thread, __u64 now, 
 	struct ending ending = {.thread = thread, .now = now, .all = all};
 
 	if (all ? thread->opened : thread->responded) {
-		bpf_loop(SLIP_OPEN, end_one, &ending, 0);
+		bpf_for_each_map_elem(&open_places, end_one, &ending, 0);
 	}
 }
 

@@ -9,9 +9,6 @@
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
-/* For measurements: no thread is found, and the kernel drops the code that would have done something with one. */
-const volatile bool does_nothing = false;
-
 /* An arrival explains a wake-up of the same CPU that comes so soon after it: the one calls for the other. */
 #define WOKEN_BY_ARRIVAL_NS 20000
 
@@ -54,7 +51,7 @@ struct call_exit {
 /* Of nearly all tasks nothing is kept, which one load tells. */
 static __always_inline struct slip_thread *thread_of(struct task_struct *task)
 {
-	if (does_nothing || !task->bpf_storage) {
+	if (options.does_nothing || !task->bpf_storage) {
 		return NULL;
 	}
 	return bpf_task_storage_get(&threads, task, 0, 0);
@@ -63,6 +60,21 @@ static __always_inline struct slip_thread *thread_of(struct task_struct *task)
 static __always_inline struct slip_thread *own_thread(void)
 {
 	return thread_of(bpf_get_current_task_btf());
+}
+
+/* NULL if the task has no such socket. */
+static __always_inline struct sock *socket_of_number(struct task_struct *task, __u32 number)
+{
+	const struct file *file = file_of_number(task, number);
+	return type_of_file(file) == TYPE_SOCKET ? (struct sock *) socket_of_file(file) : NULL;
+}
+
+/* The one that the system call was about which the running thread is about to leave. */
+static __always_inline struct sock *socket_of_own_call(void)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	const struct pt_regs *regs = (const struct pt_regs *) bpf_task_pt_regs(task);
+	return regs ? socket_of_number(task, regs->rdi) : NULL;
 }
 
 /* What a thread waits for at this file. */
@@ -337,15 +349,12 @@ int account_waking(__u64 *context)
 }
 
 /* Data has come for a socket, in any process or none. */
-SEC("tp_btf/sk_data_ready")
-int account_arrival(__u64 *context)
+static __always_inline int note_arrival(struct sock *socket)
 {
-	struct sock *socket = (struct sock *) context[0];
 	__u32 zero = 0;
 	struct arrival *arrival = bpf_map_lookup_elem(&arrivals, &zero);
-	struct connection *connection = NULL;
 
-	if (does_nothing || !arrival) {
+	if (options.does_nothing || !arrival) {
 		return 0;
 	}
 	struct exchange *exchange = exchange_of_client(socket);
@@ -367,9 +376,7 @@ int account_arrival(__u64 *context)
 	if (exchange) {
 		note_delivered(exchange, bpf_ktime_get_ns());
 	}
-	if (socket->sk_bpf_storage) {
-		connection = bpf_sk_storage_get(&connections, socket, NULL, 0);
-	}
+	struct connection *connection = kept_of(socket, false);
 	if (!connection && is_for_target(socket)) {
 		connection = connection_of(socket);
 	}
@@ -399,15 +406,13 @@ static __always_inline void note_last(struct slip_thread *thread, const struct c
 }
 
 /* A thread begins to send. */
-SEC("tp_btf/tcp_sendmsg_locked")
-int account_sending(__u64 *context)
+static __always_inline int note_sending(struct sock *socket)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct slip_thread *thread = thread_of(task);
-	struct sock *socket = (struct sock *) context[0];
 
-	if (!thread || context[0] != thread->last_socket) {
-		struct exchange *exchange = does_nothing ? NULL : exchange_of_server(socket);
+	if (!thread || (__u64) socket != thread->last_socket) {
+		struct exchange *exchange = options.does_nothing ? NULL : exchange_of_server(socket);
 		if (exchange) {
 			note_answered(exchange, bpf_ktime_get_ns());
 		}
@@ -415,7 +420,7 @@ int account_sending(__u64 *context)
 	if (!thread || thread->flags & SLIP_THREAD_TRANSFERS) {
 		return 0;
 	}
-	if (context[0] != thread->last_socket) {
+	if ((__u64) socket != thread->last_socket) {
 		struct connection *connection = connection_of(socket);
 		if (!connection || connection->role != ROLE_OUTBOUND) {
 			return 0;
@@ -492,23 +497,20 @@ static __always_inline void note_sent(struct task_struct *task, struct slip_thre
 }
 
 /* A thread has sent, or could not: the result is negative then. */
-SEC("tp_btf/sock_send_length")
-int account_sent(__u64 *context)
+static __always_inline int note_sent_by(struct sock *socket, int sent)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct slip_thread *thread = thread_of(task);
-	struct sock *socket = (struct sock *) context[0];
 	__u32 stop = SLIP_THREAD_TRANSFERS | SLIP_THREAD_IN_FAULT;
-	int sent = context[1];
 
-	if (thread && context[0] == thread->last_socket && sent > 0) {
+	if (thread && (__u64) socket == thread->last_socket && sent > 0) {
 		struct exchange *exchange = exchange_of_client(socket);
 		if (exchange && exchange->sent_ns) {
 			change(task, thread, stop, 0);
 			note_question(task, thread, exchange, thread->since_ns);
 			return 0;
 		}
-	} else if (!does_nothing) {
+	} else if (!options.does_nothing) {
 		struct exchange *exchange = exchange_of_server(socket);
 		if (exchange && exchange->answered_ns < exchange->taken_ns) {
 			note_answered(exchange, bpf_ktime_get_ns());
@@ -529,7 +531,7 @@ int account_sent(__u64 *context)
 		change(task, thread, stop, 0);
 	}
 	if (connection->role == ROLE_INBOUND && sent > 0) {
-		struct slip_open *open = find_open(thread, context[0]);
+		struct slip_open *open = find_open(thread, (__u64) socket);
 		if (open) {
 			note_response(thread, open, bpf_ktime_get_ns());
 		}
@@ -559,7 +561,7 @@ static __always_inline void note_read(struct slip_thread *thread, const struct s
 static __always_inline void read_in_loop(struct task_struct *task, struct slip_thread *thread, struct sock *socket)
 {
 	struct exchange *exchange = exchange_of_client(socket);
-	struct connection *connection = exchange ? NULL : bpf_sk_storage_get(&connections, socket, NULL, 0);
+	struct connection *connection = exchange ? NULL : kept_of(socket, false);
 	__u64 arrived = 0;
 
 	if (exchange) {
@@ -579,33 +581,29 @@ static __always_inline void read_in_loop(struct task_struct *task, struct slip_t
 }
 
 /* A thread has read; nothing at the end of the stream. */
-SEC("tp_btf/sock_recv_length")
-int account_received(__u64 *context)
+static __always_inline int note_received(struct sock *socket, int received)
 {
-	int received = context[1];
-
 	if (received < 0) {
 		return 0;
 	}
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct slip_thread *thread = thread_of(task);
 	if (thread && thread->flags & SLIP_THREAD_LOOPS) {
-		read_in_loop(task, thread, (struct sock *) context[0]);
+		read_in_loop(task, thread, socket);
 	}
-	if (thread && context[0] == thread->last_socket) {
+	if (thread && (__u64) socket == thread->last_socket) {
 		if (received) {
-			note_read(thread, (struct sock *) context[0]);
+			note_read(thread, socket);
 		}
 		return 0;
 	}
-	struct exchange *exchange = does_nothing ? NULL : exchange_of_server((struct sock *) context[0]);
+	struct exchange *exchange = options.does_nothing ? NULL : exchange_of_server(socket);
 	if (exchange && exchange->taken_ns < exchange->delivered_ns) {
 		note_taken(exchange, bpf_ktime_get_ns());
 	}
 	if (!thread) {
 		return 0;
 	}
-	struct sock *socket = (struct sock *) context[0];
 	struct connection *connection = connection_of(socket);
 	if (!connection) {
 		return 0;
@@ -646,6 +644,111 @@ int account_received(__u64 *context)
 		begin_request(thread, (__u64) socket, arrived, now);
 	}
 	return 0;
+}
+
+/* The rung `tracepoints`: where sockets tell by themselves. */
+
+SEC("tp_btf/sk_data_ready")
+int account_arrival(__u64 *context)
+{
+	return note_arrival((struct sock *) context[0]);
+}
+
+SEC("tp_btf/tcp_sendmsg_locked")
+int account_sending(__u64 *context)
+{
+	return note_sending((struct sock *) context[0]);
+}
+
+/* Arguments: the socket, the result. */
+SEC("tp_btf/sock_send_length")
+int account_sent(__u64 *context)
+{
+	return note_sent_by((struct sock *) context[0], context[1]);
+}
+
+/* The same. */
+SEC("tp_btf/sock_recv_length")
+int account_received(__u64 *context)
+{
+	return note_received((struct sock *) context[0], context[1]);
+}
+
+/* The rung `fentry`: the kernel's functions that do the same. */
+
+SEC("fentry/sock_def_readable")
+int account_readable(__u64 *context)
+{
+	return note_arrival((struct sock *) context[0]);
+}
+
+SEC("fentry/tcp_sendmsg_locked")
+int account_sendmsg(__u64 *context)
+{
+	return note_sending((struct sock *) context[0]);
+}
+
+/* Arguments: the socket, the message, the result. */
+SEC("fexit/sock_sendmsg")
+int account_sendmsg_end(__u64 *context)
+{
+	struct sock *socket = ((struct socket *) context[0])->sk;
+	return socket ? note_sent_by(socket, context[2]) : 0;
+}
+
+/* Arguments: the socket, the message, flags, the result. */
+SEC("fexit/sock_recvmsg")
+int account_recvmsg_end(__u64 *context)
+{
+	struct sock *socket = ((struct socket *) context[0])->sk;
+	return socket ? note_received(socket, context[3]) : 0;
+}
+
+/* The rung `syscalls`: the system calls that send and receive, of all processes, as any may be the other side. */
+
+/* Linux has looked at a packet of TCP, and is about to hand on what is in it. */
+SEC("tp_btf/tcp_probe")
+int account_packet(__u64 *context)
+{
+	const char *numbers = ((const struct sk_buff *) context[1])->cb;
+	__u32 begin = *(const __u32 *) (numbers + bpf_core_field_offset(struct tcp_skb_cb, seq));
+	__u32 end = *(const __u32 *) (numbers + bpf_core_field_offset(struct tcp_skb_cb, end_seq));
+
+	/* Else it acknowledges, and no more. */
+	return begin != end ? note_arrival(socket_argument(context)) : 0;
+}
+
+/* Nobody tells when the other side of a UNIX socket gets what is sent, so it has come as soon as somebody begins to send it. */
+SEC("tracepoint")
+int account_send_call(struct call_entry *context)
+{
+	struct sock *socket = socket_of_number(bpf_get_current_task_btf(), context->arguments[0]);
+
+	if (!socket) {
+		return 0;
+	}
+	note_sending(socket);
+	if (family_of(socket) == AF_UNIX) {
+		struct sock *peer = (struct sock *) unix_peer(socket);
+		if (peer) {
+			note_arrival(peer);
+		}
+	}
+	return 0;
+}
+
+SEC("tracepoint")
+int account_send_call_end(struct call_exit *context)
+{
+	struct sock *socket = socket_of_own_call();
+	return socket ? note_sent_by(socket, context->result) : 0;
+}
+
+SEC("tracepoint")
+int account_receive_call_end(struct call_exit *context)
+{
+	struct sock *socket = context->result < 0 ? NULL : socket_of_own_call();
+	return socket ? note_received(socket, context->result) : 0;
 }
 
 /* Arguments: the address, the registers, the error's code. */
@@ -704,11 +807,10 @@ int account_connect(struct call_entry *context)
 	if (!thread) {
 		return 0;
 	}
-	const struct file *file = file_of_number(task, context->arguments[0]);
-	if (type_of_file(file) != TYPE_SOCKET) {
-		return 0;
+	const struct sock *socket = socket_of_number(task, context->arguments[0]);
+	if (socket && options.by_address) {
+		forget_address(socket);
 	}
-	const struct sock *socket = socket_of_file(file);
 	if (socket && BPF_CORE_READ(socket, sk_type) == SOCK_STREAM) {
 		change(task, thread, SLIP_THREAD_IN_FAULT, SLIP_THREAD_CONNECTING);
 		thread->last_socket = thread->last_file = 0;
@@ -737,19 +839,21 @@ int account_connect_end(struct call_exit *context)
 SEC("tp_btf/inet_sock_set_state")
 int account_state(__u64 *context)
 {
-	struct sock *socket = (struct sock *) context[0];
+	struct sock *socket = socket_argument(context);
 	struct connection *connection;
 
 	if (context[2] == TCP_SYN_SENT && own_thread()) {
-		connection = bpf_sk_storage_get(&connections, socket, NULL, BPF_SK_STORAGE_GET_F_CREATE);
+		connection = kept_of(socket, true);
 		if (connection) {
 			connection->connecting_ns = bpf_ktime_get_ns();
 		}
-	} else if (context[1] == TCP_SYN_SENT && context[2] == TCP_ESTABLISHED && socket->sk_bpf_storage) {
-		connection = bpf_sk_storage_get(&connections, socket, NULL, 0);
+	} else if (context[1] == TCP_SYN_SENT && context[2] == TCP_ESTABLISHED) {
+		connection = kept_of(socket, false);
 		if (connection) {
 			connection->connected_ns = bpf_ktime_get_ns();
 		}
+	} else if (options.by_address && context[2] == TCP_CLOSE) {
+		forget_address(socket);
 	}
 	return 0;
 }
@@ -770,9 +874,12 @@ int account_close(struct call_entry *context)
 	if (thread->flags & SLIP_THREAD_CONNECTING && context->arguments[0] == thread->connecting_file) {
 		change(task, thread, SLIP_THREAD_CONNECTING, 0);
 	}
-	if (is_open(thread) && !(thread->flags & SLIP_THREAD_STARTED)) {
-		const struct file *file = file_of_number(task, context->arguments[0]);
-		const struct sock *socket = type_of_file(file) == TYPE_SOCKET ? socket_of_file(file) : NULL;
+	bool may_end = is_open(thread) && !(thread->flags & SLIP_THREAD_STARTED);
+	const struct sock *socket = may_end || options.by_address ? socket_of_number(task, context->arguments[0]) : NULL;
+	if (socket && options.by_address) {
+		forget_address(socket);
+	}
+	if (may_end) {
 		struct slip_open *open = socket ? find_open(thread, (__u64) socket) : NULL;
 		if (open && !open->response_ns) {
 			change(task, thread, 0, 0);

@@ -184,6 +184,15 @@ struct slip_thread {
 /* Such a run has not begun yet: the program is being loaded, or its interpreter. */
 #define SLIP_THREAD_STARTS 2048
 
+/* Constants, set before the programs are loaded. */
+struct slip_budget_options {
+	/* For measurements: no thread is found, and the kernel drops the code that would have done something with one. */
+	__u8 does_nothing;
+	/* Programs come to sockets by the files of system calls. The kernel's helpers do not take such a socket, and its fields can only be
+	 * copied; what is kept of it is found by its address. */
+	__u8 by_address;
+};
+
 /* What is watched. */
 struct slip_budget_target {
 	/* Where the runtime of CPython lies, whose lock is the global one; 0 for none. */

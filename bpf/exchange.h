@@ -94,20 +94,45 @@ static __always_inline __u16 swap16(__u16 value)
 	return (__u16) (value << 8 | value >> 8);
 }
 
+/* Such sockets lie at multiples of so many bits. */
+#define ADDRESS_BITS 6
 
+/* Tells a UNIX socket from all others: its address does so until it is closed. */
 static __always_inline __u64 cookie_of(const struct sock *socket)
 {
-	return socket->__sk_common.skc_cookie.counter;
+	return options.by_address ? (__u64) socket >> ADDRESS_BITS : socket->__sk_common.skc_cookie.counter;
 }
 
 static __always_inline __u32 place_of(const struct sock *socket)
 {
-	return socket->__sk_common.skc_family == AF_UNIX ? (__u32) cookie_of(socket) & (EXCHANGES - 1) : socket->__sk_common.skc_num;
+	return READ_SOCKET(socket, __sk_common.skc_family) == AF_UNIX ? (__u32) cookie_of(socket) & (EXCHANGES - 1)
+			: READ_SOCKET(socket, __sk_common.skc_num);
 }
 
 static __always_inline const struct sock *unix_peer(const struct sock *socket)
 {
-	return loads_as_told() ? AS_TOLD(struct unix_sock, socket)->peer : NULL;
+	if (!options.by_address && loads_as_told()) {
+		return AS_TOLD(struct unix_sock, socket)->peer;
+	}
+	return BPF_CORE_READ((const struct unix_sock *) socket, peer);
+}
+
+/* What `cookie_of()` tells of the other side of a UNIX socket; 0 if there is none. */
+static __always_inline __u64 cookie_of_peer(const struct sock *socket)
+{
+	const struct sock *peer = unix_peer(socket);
+
+	if (!peer || options.by_address) {
+		return (__u64) peer >> ADDRESS_BITS;
+	}
+	return loads_as_told() ? AS_TOLD(struct sock, peer)->__sk_common.skc_cookie.counter
+			: BPF_CORE_READ(peer, __sk_common.skc_cookie.counter);
+}
+
+/* The client's port above, the server's below. */
+static __always_inline __u32 ports_of(__u16 client, __u16 server)
+{
+	return (__u32) client << 16 | server;
 }
 
 /* Whether this is the client's side of an exchange. */
@@ -118,34 +143,34 @@ static __always_inline struct exchange *exchange_of_client(const struct sock *so
 	if (!exchange || exchange->socket != (__u64) socket) {
 		return NULL;
 	}
-	if (socket->__sk_common.skc_family == AF_UNIX) {
+	if (READ_SOCKET(socket, __sk_common.skc_family) == AF_UNIX) {
 		return exchange->cookie == cookie_of(socket) ? exchange : NULL;
 	}
-	return exchange->ports == ((__u32) socket->__sk_common.skc_num << 16 | swap16(socket->__sk_common.skc_dport)) ? exchange : NULL;
+	__u16 client = READ_SOCKET(socket, __sk_common.skc_num), server = swap16(READ_SOCKET(socket, __sk_common.skc_dport));
+	return exchange->ports == ports_of(client, server) ? exchange : NULL;
 }
 
 /* Whether this is the server's side of one. */
 static __always_inline struct exchange *exchange_of_server(const struct sock *socket)
 {
-	__u16 family = socket->__sk_common.skc_family;
+	__u16 family = READ_SOCKET(socket, __sk_common.skc_family);
 
 	if (family == AF_UNIX) {
-		const struct sock *peer = unix_peer(socket);
-		__u64 cookie = peer ? cookie_of(AS_TOLD(struct sock, peer)) : 0;
+		__u64 cookie = cookie_of_peer(socket);
 		struct exchange *exchange = cookie ? exchange_at(cookie & (EXCHANGES - 1)) : NULL;
 		return exchange && exchange->cookie == cookie ? exchange : NULL;
 	}
 	if (!is_inet(family)) {
 		return NULL;
 	}
-	__u16 client = swap16(socket->__sk_common.skc_dport);
+	__u16 client = swap16(READ_SOCKET(socket, __sk_common.skc_dport)), server = READ_SOCKET(socket, __sk_common.skc_num);
 	struct exchange *exchange = exchange_at(client);
-	if (!exchange || exchange->ports != ((__u32) client << 16 | socket->__sk_common.skc_num) || exchange->socket == (__u64) socket) {
+	if (!exchange || exchange->ports != ports_of(client, server) || exchange->socket == (__u64) socket) {
 		return NULL;
 	}
 	/* A server of IPv6 takes clients of IPv4, too: then the address is in both places. */
-	return exchange->server == socket->__sk_common.skc_rcv_saddr
-			|| exchange->server == socket->__sk_common.skc_v6_rcv_saddr.in6_u.u6_addr32[3] ? exchange : NULL;
+	return exchange->server == READ_SOCKET(socket, __sk_common.skc_rcv_saddr)
+			|| exchange->server == READ_SOCKET(socket, __sk_common.skc_v6_rcv_saddr.in6_u.u6_addr32[3]) ? exchange : NULL;
 }
 
 /* The data of a call has come to the server: the last of it, before it is taken. */
@@ -175,9 +200,13 @@ static __always_inline void note_answered(struct exchange *exchange, __u64 now)
 /* A target's thread uses this connection for the first time, or after its place was lost. NULL if there is none. */
 static __always_inline struct exchange *new_exchange(struct sock *socket, __u32 endpoint, __u64 now)
 {
-	__u64 cookie = socket->__sk_common.skc_family == AF_UNIX ? bpf_get_socket_cookie(socket) : 0;
-	struct exchange *exchange = exchange_at(cookie ? cookie & (EXCHANGES - 1) : socket->__sk_common.skc_num);
+	__u16 family = READ_SOCKET(socket, __sk_common.skc_family), client = READ_SOCKET(socket, __sk_common.skc_num);
+	__u64 cookie = 0;
 
+	if (family == AF_UNIX) {
+		cookie = options.by_address ? cookie_of(socket) : bpf_get_socket_cookie(socket);
+	}
+	struct exchange *exchange = exchange_at(cookie ? cookie & (EXCHANGES - 1) : client);
 	if (!exchange) {
 		return NULL;
 	}
@@ -187,13 +216,25 @@ static __always_inline struct exchange *new_exchange(struct sock *socket, __u32 
 	__builtin_memset(exchange, 0, sizeof *exchange);
 	exchange->cookie = cookie;
 	if (!cookie) {
-		exchange->ports = (__u32) socket->__sk_common.skc_num << 16 | swap16(socket->__sk_common.skc_dport);
-		exchange->server = socket->__sk_common.skc_family == AF_INET ? socket->__sk_common.skc_daddr
-				: socket->__sk_common.skc_v6_daddr.in6_u.u6_addr32[3];
+		exchange->ports = ports_of(client, swap16(READ_SOCKET(socket, __sk_common.skc_dport)));
+		exchange->server = family == AF_INET ? READ_SOCKET(socket, __sk_common.skc_daddr)
+				: READ_SOCKET(socket, __sk_common.skc_v6_daddr.in6_u.u6_addr32[3]);
 	}
 	exchange->endpoint = endpoint;
 	exchange->socket = (__u64) socket;
 	return exchange;
+}
+
+/* The socket at this address is another one from now on. */
+static __always_inline void forget_address(const struct sock *socket)
+{
+	struct exchange *exchange = exchange_of_client(socket);
+	__u64 address = (__u64) socket;
+
+	if (exchange) {
+		exchange->socket = exchange->cookie = 0;
+	}
+	bpf_map_delete_elem(&connections_by_address, &address);
 }
 
 static __always_inline bool is_asked(const struct exchange *exchange)

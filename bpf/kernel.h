@@ -67,6 +67,17 @@ struct socket {
 	struct sock *sk;
 } RELOCATED;
 
+struct sk_buff {
+	/* Of TCP: `struct tcp_skb_cb`. */
+	char cb[48];
+} RELOCATED;
+
+struct tcp_skb_cb {
+	/* Of the first byte, and of the one behind the last. */
+	__u32 seq;
+	__u32 end_seq;
+} RELOCATED;
+
 struct sockaddr_un {
 	unsigned short sun_family;
 	char sun_path[108];

@@ -13,7 +13,12 @@
 #define SOCK_STREAM 1
 #define TCP_ESTABLISHED 1
 #define TCP_SYN_SENT 2
+#define TCP_CLOSE 7
 #define TCP_LISTEN 10
+
+const volatile struct slip_budget_options options = {};
+
+#define READ_SOCKET(socket, field) (options.by_address ? BPF_CORE_READ(socket, field) : (socket)->field)
 
 /* Ports on which targets listen. */
 struct {
@@ -64,6 +69,14 @@ struct {
 	__type(key, int);
 	__type(value, struct connection);
 } connections SEC(".maps");
+
+/* The same by the socket's address, where that is all that is known of it. Who is done with one does not always tell. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u64);
+	__type(value, struct connection);
+} connections_by_address SEC(".maps");
 
 /* The last socket of which this CPU said that data has come: it is what wakes a thread right after that. */
 struct arrival {
@@ -184,24 +197,55 @@ static __noinline enum role role_of(const struct sock *socket)
 /* Whether a target will have accepted this socket, or has: asked of each that data comes for, so its fields are read as they are. */
 static __always_inline bool is_for_target(const struct sock *socket)
 {
-	__u16 family = socket->__sk_common.skc_family;
+	__u16 family = READ_SOCKET(socket, __sk_common.skc_family);
 
 	if (is_inet(family)) {
-		__u32 port = socket->__sk_common.skc_num;
+		__u32 port = READ_SOCKET(socket, __sk_common.skc_num);
 		const __u8 *listens = bpf_map_lookup_elem(&listening_ports, &port);
 		return listens && *listens;
 	}
-	if (family != AF_UNIX || socket->sk_type != SOCK_STREAM) {
+	if (family != AF_UNIX || READ_SOCKET(socket, sk_type) != SOCK_STREAM) {
 		return false;
 	}
 	struct slip_endpoint_key key = {.family = AF_UNIX};
 	return read_path(&key, BPF_CORE_READ((const struct unix_sock *) socket, addr)) && bpf_map_lookup_elem(&listening_paths, &key);
 }
 
+/* The first argument of a tracepoint. With an address that it knows to be one the verifier allows no arithmetic, but copied it is any number. */
+static __always_inline struct sock *socket_argument(const __u64 *context)
+{
+	__u64 address = 0;
+
+	if (!options.by_address) {
+		return (struct sock *) context[0];
+	}
+	bpf_probe_read_kernel(&address, sizeof address, context);
+	return (struct sock *) address;
+}
+
+/* What is kept of a socket; NULL if nothing is, or can be. */
+static __always_inline struct connection *kept_of(struct sock *socket, bool make)
+{
+	if (options.by_address) {
+		__u64 address = (__u64) socket;
+		struct connection *connection = bpf_map_lookup_elem(&connections_by_address, &address);
+		if (!connection && make) {
+			struct connection empty = {};
+			bpf_map_update_elem(&connections_by_address, &address, &empty, BPF_NOEXIST);
+			connection = bpf_map_lookup_elem(&connections_by_address, &address);
+		}
+		return connection;
+	}
+	if (!make && !socket->sk_bpf_storage) {
+		return NULL;
+	}
+	return bpf_sk_storage_get(&connections, socket, NULL, make ? BPF_SK_STORAGE_GET_F_CREATE : 0);
+}
+
 /* What is kept of a socket that the running thread of a target uses. */
 static __always_inline struct connection *connection_of(struct sock *socket)
 {
-	struct connection *connection = bpf_sk_storage_get(&connections, socket, NULL, BPF_SK_STORAGE_GET_F_CREATE);
+	struct connection *connection = kept_of(socket, true);
 
 	if (connection && !connection->role) {
 		connection->role = role_of(socket);

@@ -98,6 +98,11 @@ long fake_update(const void *map, const void *key, const void *value)
 	return 0;
 }
 
+long fake_delete(const void *map, const void *key)
+{
+	return 0;
+}
+
 void *fake_storage(const struct task_struct *of, bool make)
 {
 	return of == &task ? &thread : NULL;

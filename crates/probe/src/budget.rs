@@ -1,5 +1,6 @@
 //! Measures where the time of workers goes: programs in the kernel that keep the books of each thread.
 
+mod hooks;
 mod listening;
 mod run;
 mod tracefs;
@@ -15,13 +16,14 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use libbpf_rs::btf::{Btf, BtfType};
+use libbpf_rs::btf::Btf;
 use libbpf_rs::{
     Iter, Link, MapCore as _, MapFlags, Object, ObjectBuilder, RingBuffer, RingBufferBuilder, UprobeOpts,
 };
 use slip_model::{CommandTime, CpuTaker, Endpoint, EndpointCalls, RunBegin};
 use slip_remote::{PerfEvent, PerfScope, open_perf_event};
 
+use self::hooks::{ATTACHED, AtCalls, CALLS, HOOKS, Hooks, SENDING, traces};
 use self::listening::Listening;
 pub use self::listening::listens;
 pub use self::run::RunStart;
@@ -40,53 +42,8 @@ static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/budget.bpf.o"))
 /// Of `enum perf_sw_ids`: faults, counted when they have been dealt with.
 const FAULTS: [u64; 2] = [5, 6];
 
-/// The program at a tracepoint that came with Linux 6.16.
-const SENDING: &str = "account_sending";
-
-/// Programs at what the kernel traces by itself. What ends something comes before what begins it.
-const TRACED: [&str; 11] = [
-    "account_state",
-    "account_exit",
-    "account_exec",
-    "account_fork",
-    "account_waking",
-    "account_switch",
-    "account_sent",
-    SENDING,
-    "account_received",
-    "account_arrival",
-    "account_fault",
-];
-
-/// Programs at system calls, which only tracefs can name.
-const CALLS: [(&str, &[&str]); 6] = [
-    (
-        "account_memory_call_end",
-        &[
-            "sys_exit_mmap",
-            "sys_exit_munmap",
-            "sys_exit_brk",
-            "sys_exit_madvise",
-            "sys_exit_mremap",
-            "sys_exit_mprotect",
-        ],
-    ),
-    (
-        "account_memory_call",
-        &[
-            "sys_enter_mmap",
-            "sys_enter_munmap",
-            "sys_enter_brk",
-            "sys_enter_madvise",
-            "sys_enter_mremap",
-            "sys_enter_mprotect",
-        ],
-    ),
-    ("account_connect_end", &["sys_exit_connect"]),
-    ("account_close", &["sys_enter_close"]),
-    ("account_connect", &["sys_enter_connect"]),
-    ("account_accept", &["sys_enter_accept", "sys_enter_accept4"]),
-];
+/// What is kept of sockets by their addresses.
+const BY_ADDRESS: &str = "connections_by_address";
 
 /// Programs at system calls that tell where the run of a program begins and ends; not there for who serves requests.
 const RUNS: [(&str, &[&str]); 2] = [
@@ -126,6 +83,7 @@ pub struct BudgetProbe {
     /// Processes that serve no requests, as far as it is known.
     runs: HashMap<u32, RunStart>,
     uses_uprobes: bool,
+    hooks: &'static Hooks,
     sees_sending: bool,
     /// What tells of runs is attached.
     sees_runs: bool,
@@ -139,14 +97,15 @@ impl std::fmt::Debug for BudgetProbe {
 }
 
 impl BudgetProbe {
-    /// Loads the programs; no process is watched yet. Without `uses_uprobes` nothing is put into targets: the kernel puts a
-    /// breakpoint at the two functions of PHP that tell when a request begins.
+    /// Loads the programs of this rung; no process is watched yet. Without `uses_uprobes` nothing is put into targets: the kernel puts
+    /// a breakpoint at the two functions of PHP that tell when a request begins.
     ///
     /// # Errors
     ///
-    /// As for [`Probe::start`](crate::Probe::start); [`ProbeError::Namespace`] in a container.
-    pub fn start(uses_uprobes: bool) -> Result<Self, ProbeError> {
-        Self::start_programs(uses_uprobes, false)
+    /// As for [`Probe::start`](crate::Probe::start); [`ProbeError::Namespace`] in a container; [`ProbeError::Load`] of a rung that has
+    /// no programs.
+    pub fn start(rung: Rung, uses_uprobes: bool) -> Result<Self, ProbeError> {
+        Self::start_programs(rung, uses_uprobes, false)
     }
 
     /// The same with programs that do nothing: what having them at all costs.
@@ -155,10 +114,12 @@ impl BudgetProbe {
     ///
     /// As for [`BudgetProbe::start`].
     pub fn start_empty() -> Result<Self, ProbeError> {
-        Self::start_programs(false, true)
+        Self::start_programs(Rung::Tracepoints, false, true)
     }
 
-    fn start_programs(uses_uprobes: bool, do_nothing: bool) -> Result<Self, ProbeError> {
+    fn start_programs(rung: Rung, uses_uprobes: bool, do_nothing: bool) -> Result<Self, ProbeError> {
+        let hooks = HOOKS.into_iter().find(|hooks| hooks.rung == rung);
+        let hooks = hooks.ok_or_else(|| ProbeError::Load(format!("{} has no programs", rung.name())))?;
         listen_to_libbpf();
         if pid_namespace("self").1 != INITIAL_NAMESPACE {
             return Err(ProbeError::Namespace);
@@ -167,24 +128,27 @@ impl BudgetProbe {
             return Err(ProbeError::NoTypes);
         }
         let types = Btf::from_vmlinux().map_err(|_| ProbeError::NoTypes)?;
-        let traces = |name: &str| types.type_by_name::<BtfType<'_>>(&format!("btf_trace_{name}")).is_some();
-        if !["sk_data_ready", "sock_send_length", "sock_recv_length"].into_iter().all(traces) {
-            return Err(ProbeError::Load(
-                "it does not trace what sockets send and receive, which Linux 6.3 does".to_owned(),
-            ));
+        if let Some(reason) = hooks.missing(&types) {
+            return Err(ProbeError::Load(reason.to_owned()));
         }
-        let sees_sending = traces("tcp_sendmsg_locked");
+        let sees_sending = rung != Rung::Tracepoints || traces(&types, "tcp_sendmsg_locked");
+        let is_used = |program: &str| {
+            (hooks.have(program) || !HOOKS.iter().any(|others| others.have(program)))
+                && (program != SENDING || sees_sending)
+        };
         let mut open = ObjectBuilder::default().open_memory(OBJECT).map_err(|error| loading(&error))?;
         for mut program in open.progs_mut() {
-            if program.name() == SENDING && !sees_sending {
-                program.set_autoload(false);
-            }
+            let is_used = program.name().to_str().is_some_and(is_used);
+            program.set_autoload(is_used);
         }
         for mut map in open.maps_mut() {
             if map.name().to_string_lossy().ends_with(".rodata")
-                && let Some(first) = map.initial_value_mut().and_then(|values| values.first_mut())
+                && let Some(first) = map.initial_value_mut().and_then(|values| values.first_chunk_mut())
             {
-                *first = do_nothing.into();
+                *first = wire::options(do_nothing, hooks.by_address);
+            }
+            if map.name() == BY_ADDRESS && !hooks.by_address {
+                map.set_max_entries(1).map_err(|error| other(&error))?;
             }
         }
         let object = open.load().map_err(|error| loading(&error))?;
@@ -208,11 +172,10 @@ impl BudgetProbe {
                 links.push(attach_perf(&object, "account_fault_end", event, cpu)?);
             }
         }
+        attach_calls(&object, hooks.calls, &mut links)?;
         attach_calls(&object, &CALLS, &mut links)?;
-        for program in TRACED {
-            if program != SENDING || sees_sending {
-                links.push(attach(program)?);
-            }
+        for program in hooks.attached.iter().chain(&ATTACHED).filter(|program| is_used(program)) {
+            links.push(attach(program)?);
         }
         Ok(Self {
             ring,
@@ -223,13 +186,14 @@ impl BudgetProbe {
             probed: HashSet::new(),
             runs: HashMap::new(),
             uses_uprobes,
+            hooks,
             sees_sending,
             sees_runs: false,
             object,
         })
     }
 
-    /// Whether it is seen that a thread begins to send on a TCP connection: since Linux 6.16.
+    /// Whether it is seen that a thread begins to send on a TCP connection: by tracepoints since Linux 6.16.
     pub fn sees_sending(&self) -> bool {
         self.sees_sending
     }
@@ -475,20 +439,24 @@ impl Drop for BudgetProbe {
 
 impl BudgetSource for BudgetProbe {
     fn rung(&self) -> Rung {
-        Rung::Tracepoints
+        self.hooks.rung
     }
 
     fn cannot_see(&self) -> Vec<String> {
-        let sending = if self.sees_sending {
-            "sending on a UNIX socket counts as code"
-        } else {
-            "sending to a server counts as code, before Linux 6.16"
+        let of_sockets: &[&str] = match self.hooks.rung {
+            Rung::Syscalls => &[
+                "what is sent and received by other calls than read, write, send and receive, as by io_uring or sendfile, is not seen",
+                "data has come on a UNIX socket when the other side begins to send it, and on TCP also if some before it is missing",
+                "waiting for several things that a new connection ends counts as sleep",
+            ],
+            _ if self.sees_sending => &["sending on a UNIX socket counts as code"],
+            _ => &["sending to a server counts as code, before Linux 6.16"],
         };
-        let mut limits = vec![
-            sending.to_owned(),
+        let mut limits: Vec<String> = of_sockets.iter().map(|limit| (*limit).to_owned()).collect();
+        limits.extend([
             "of a time without a CPU, who had it last is named, for all of it".to_owned(),
             "when a response is complete is taken from when the worker goes to wait, or asks for the next request".to_owned(),
-        ];
+        ]);
         if !self.uses_uprobes {
             limits.push(
                 "requests of PHP are told apart by their connections, and its start-up is not".to_owned(),

@@ -10,18 +10,24 @@ use crate::{PolledBudget, ProbeError};
 pub enum Rung {
     /// Programs in the kernel, at what it traces by itself.
     Tracepoints,
+    /// Programs in the kernel, of which those that see sockets are at its functions.
+    Fentry,
+    /// Programs in the kernel, of which those that see sockets are at system calls.
+    Syscalls,
     /// Looks at `/proc`, some hundred times a second.
     Proc,
 }
 
 impl Rung {
     /// All, from the finest on.
-    pub const ALL: [Self; 2] = [Self::Tracepoints, Self::Proc];
+    pub const ALL: [Self; 4] = [Self::Tracepoints, Self::Fentry, Self::Syscalls, Self::Proc];
 
     /// What it is called in options and recordings.
     pub fn name(self) -> &'static str {
         match self {
             Self::Tracepoints => "tracepoints",
+            Self::Fentry => "fentry",
+            Self::Syscalls => "syscalls",
             Self::Proc => "proc",
         }
     }
@@ -30,6 +36,10 @@ impl Rung {
     pub fn meaning(self) -> &'static str {
         match self {
             Self::Tracepoints => "programs in the kernel see each event: root, Linux 6.3",
+            Self::Fentry => {
+                "the same at functions of the kernel: root, Linux 5.15, not where it is locked down"
+            }
+            Self::Syscalls => "the same at system calls: root, Linux 5.15",
             Self::Proc => "/proc is looked at 200 times a second: needs nothing of the kernel, and is coarse",
         }
     }
@@ -41,8 +51,8 @@ impl Rung {
     /// The reason why it cannot be had here; a coarser one may.
     pub fn start(self, uses_uprobes: bool) -> Result<Box<dyn BudgetSource>, ProbeError> {
         Ok(match self {
-            Self::Tracepoints => Box::new(BudgetProbe::start(uses_uprobes)?),
             Self::Proc => Box::new(PolledBudget::start()?),
+            in_kernel => Box::new(BudgetProbe::start(in_kernel, uses_uprobes)?),
         })
     }
 }

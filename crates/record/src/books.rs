@@ -15,12 +15,15 @@ use crate::{Sink, TargetIssue};
 /// What the runtime of CPython 3.8 and 3.9 has at most, which does not say how large it is: its lock lies in the first part.
 const OLD_RUNTIME_BYTES: u64 = 4_096;
 
+/// So much is told of why a way is not used.
+const REASON_CHARS: usize = 160;
+
 /// The books of one recording.
 #[derive(Debug)]
 pub struct Books {
     source: Box<dyn BudgetSource>,
-    /// Why no finer way is used.
-    why_coarse: Option<ProbeError>,
+    /// Why each finer way is not used.
+    refused: Vec<(Rung, ProbeError)>,
     /// Titles by pid.
     titles: HashMap<u32, String>,
     /// PHP processes: requests that PHP itself has not begun are none.
@@ -59,7 +62,7 @@ impl Books {
     pub fn start_at(rung: Rung, uses_uprobes: bool) -> Result<Self, ProbeError> {
         Ok(Self {
             source: rung.start(uses_uprobes)?,
-            why_coarse: None,
+            refused: Vec::new(),
             titles: HashMap::new(),
             php: HashMap::new(),
             numbers: HashMap::new(),
@@ -80,24 +83,40 @@ impl Books {
     ///
     /// Why it is not the finest, if none is.
     pub fn start_finest(uses_uprobes: bool) -> Result<Self, ProbeError> {
-        let mut refused = None;
+        let mut refused = Vec::new();
         for rung in Rung::ALL {
             match Self::start_at(rung, uses_uprobes) {
-                Ok(books) => return Ok(Self { why_coarse: refused, ..books }),
-                Err(error) => {
-                    refused.get_or_insert(error);
-                }
+                Ok(books) => return Ok(Self { refused, ..books }),
+                Err(error) => refused.push((rung, error)),
             }
         }
-        Err(refused.unwrap_or(ProbeError::NoTypes))
+        Err(refused.into_iter().next().map_or(ProbeError::NoTypes, |(_, error)| error))
     }
 
     /// Why a coarser way is used than the finest, if that was left open.
     pub fn why_coarse(&self) -> Option<String> {
         // What the kernel's verifier says is long.
-        let reason = self.why_coarse.as_ref()?.to_string();
-        let reason = reason.lines().next().unwrap_or_default();
-        Some(format!("the budget is kept by looks at /proc, not by the kernel: {reason}"))
+        let first_line = |error: &ProbeError| {
+            error
+                .to_string()
+                .lines()
+                .next()
+                .unwrap_or_default()
+                .chars()
+                .take(REASON_CHARS)
+                .collect::<String>()
+        };
+        let reason = first_line(&self.refused.first()?.1);
+        if self.source.rung() == Rung::Proc {
+            return Some(format!("the budget is kept by looks at /proc, not by the kernel: {reason}"));
+        }
+        let finer = |(rung, error): &(Rung, ProbeError)| format!("`{}`: {}", rung.name(), first_line(error));
+        let finer: Vec<String> = self.refused.iter().map(finer).collect();
+        Some(format!(
+            "the budget is kept by `{}`, not by {}",
+            self.source.rung().name(),
+            finer.join(", nor by ")
+        ))
     }
 
     /// Keeps the books of a process.

@@ -8,14 +8,13 @@
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use slip_model::{Budget, Language, Part, ServedRequest};
 use slip_record::{Books, Rung};
 use slip_testkit::fpm::{Build, Fpm, Pool};
-use slip_testkit::{Child, Launch, pythons, skip};
+use slip_testkit::{Child, Launch, alone, pythons, skip};
 
 /// What a drag takes: three looks.
 const DRAG: Duration = Duration::from_millis(15);
@@ -28,13 +27,6 @@ const REQUESTS: u64 = 24;
 
 /// The share of a drag that has to be in its part.
 const SHARE: f64 = 0.9;
-
-/// One test after the other keeps the machine's CPUs free for the looks to come in time.
-static ALONE: Mutex<()> = Mutex::new(());
-
-fn alone() -> MutexGuard<'static, ()> {
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Of each version one: where a script comes from changes nothing here.
 fn builds() -> Vec<Build> {

@@ -14,12 +14,14 @@
 //! }
 //! ```
 
+mod alone;
 mod child;
 pub mod fpm;
 mod interpreters;
 mod launch;
 mod skip;
 
+pub use alone::alone;
 pub use child::Child;
 pub use interpreters::{Interpreter, Runtime, phps, pythons};
 pub use launch::{Launch, fixtures};

@@ -33,6 +33,7 @@ extern struct pt_regs fake_regs;
 long fake_read(void *to, uint32_t bytes, uint64_t from);
 void *fake_lookup(const void *map, const void *key);
 long fake_update(const void *map, const void *key, const void *value);
+long fake_delete(const void *map, const void *key);
 long fake_output(const void *event, uint64_t bytes, uint64_t flags);
 /* NULL if the task has none and none is to be made. */
 void *fake_storage(const struct task_struct *task, bool make);
@@ -46,6 +47,7 @@ long fake_print(const void *values, uint32_t bytes);
 #define bpf_probe_read_user(to, bytes, from) fake_read(to, bytes, (uint64_t) (from))
 #define bpf_map_lookup_elem(map, key) fake_lookup(map, key)
 #define bpf_map_update_elem(map, key, value, flags) fake_update(map, key, value)
+#define bpf_map_delete_elem(map, key) fake_delete(map, key)
 #define bpf_ringbuf_output(ring, event, bytes, flags) fake_output(event, bytes, flags)
 #define bpf_get_current_task() ((uint64_t) fake_task)
 #define bpf_ktime_get_ns() fake_time_ns
@@ -63,11 +65,14 @@ long fake_print(const void *values, uint32_t bytes);
 #define bpf_get_stack(context, to, bytes, flags) fake_stack(NULL, to, bytes)
 #define bpf_get_task_stack(task, to, bytes, flags) fake_stack(task, to, bytes)
 
-/* What a loop calls says whether it is the last time. */
-static inline long bpf_loop(uint32_t times, long (*each)(uint32_t, void *), void *context, uint64_t flags)
+/* Of a map whose keys are numbers from 0 on. What a loop calls says whether it is the last time. */
+#define bpf_for_each_map_elem(map, each, context, flags) \
+	fake_for_each(map, sizeof *(map)->max_entries / sizeof(int), each, context)
+static inline long fake_for_each(const void *map, uint32_t times,
+		long (*each)(const void *, const uint32_t *, const void *, void *), void *context)
 {
 	uint32_t at = 0;
-	while (at < times && each(at, context) == 0) {
+	while (at < times && each(map, &at, NULL, context) == 0) {
 		at++;
 	}
 	return at;

@@ -33,6 +33,11 @@ const AF_UNIX: u16 = 1;
 const AF_INET: u16 = 2;
 const AF_INET6: u16 = 10;
 
+/// `struct slip_budget_options`
+pub(super) fn options(do_nothing: bool, by_address: bool) -> [u8; 2] {
+    [do_nothing.into(), by_address.into()]
+}
+
 /// A thread of a target, and all of its time since it was first known what it does. Moments are of `CLOCK_MONOTONIC`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ThreadTimes {

@@ -9,12 +9,13 @@ pub(crate) mod python;
 pub(crate) mod servers;
 
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use slip_model::{Budget, Part, ServedRequest, Worker};
 use slip_probe::ProbeError;
-use slip_record::Books;
+use slip_record::{Books, Rung};
+/// Programs in the kernel see all processes; one test after the other keeps the machine's CPUs free for the clock to be right.
+pub(crate) use slip_testkit::alone;
 use slip_testkit::skip;
 
 /// What a drag takes, so that it stands out of all else.
@@ -33,16 +34,14 @@ pub(crate) const SHARE: f64 = 0.9;
 const BLOCKED: [Part; 8] =
     [Part::Connect, Part::Wait, Part::Client, Part::Lock, Part::Gil, Part::Disk, Part::Sleep, Part::Other];
 
-/// Programs in the kernel see all processes; one test after the other keeps the machine's CPUs free for the clock to be right.
-static ALONE: Mutex<()> = Mutex::new(());
-
-pub(crate) fn alone() -> MutexGuard<'static, ()> {
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+/// How budgets are measured here: the tests of `budget_of_syscalls.rs` are those of the others.
+pub(crate) fn rung() -> Rung {
+    if env!("CARGO_CRATE_NAME") == "budget_of_syscalls" { Rung::Syscalls } else { Rung::Tracepoints }
 }
 
 /// None where the kernel keeps no books.
 pub(crate) fn books() -> Option<Books> {
-    match Books::start(true) {
+    match Books::start_at(rung(), true) {
         Ok(books) => Some(books),
         Err(error @ (ProbeError::Denied(_) | ProbeError::NoTypes | ProbeError::Namespace)) => {
             skip("budgets by the kernel", &error.to_string());
@@ -63,7 +62,7 @@ pub(crate) fn take(books: &mut Books, count: u64) -> (Budget, Vec<ServedRequest>
         }
         assert!(Instant::now() < end, "{} of {count} requests: {budget:?}", requests.len());
     };
-    assert_eq!(budget.lost_requests, 0);
+    assert_eq!((&*budget.rung, budget.lost_requests), (rung().name(), 0));
     for worker in &budget.workers {
         assert_eq!(total_ns(worker), worker.watched_ns, "{worker:?}");
     }
