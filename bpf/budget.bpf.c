@@ -674,7 +674,8 @@ int account_received(__u64 *context)
 	return note_received((struct sock *) context[0], context[1]);
 }
 
-/* The rung `fentry`: the kernel's functions that do the same. */
+/* The rung `fentry`: the kernel's functions that do the same. They are called by pointers, or from another file: sock_sendmsg() and
+ * sock_recvmsg() are not, and compilers put them into their callers, where nobody sees them. */
 
 SEC("fentry/sock_def_readable")
 int account_readable(__u64 *context)
@@ -688,20 +689,43 @@ int account_sendmsg(__u64 *context)
 	return note_sending((struct sock *) context[0]);
 }
 
-/* Arguments: the socket, the message, the result. */
-SEC("fexit/sock_sendmsg")
-int account_sendmsg_end(__u64 *context)
+/* Arguments: the socket, the message, its size, the result. */
+SEC("fexit/tcp_sendmsg")
+int account_tcp_sent(__u64 *context)
 {
-	struct sock *socket = ((struct socket *) context[0])->sk;
-	return socket ? note_sent_by(socket, context[2]) : 0;
+	return note_sent_by((struct sock *) context[0], context[3]);
 }
 
-/* Arguments: the socket, the message, flags, the result. */
-SEC("fexit/sock_recvmsg")
-int account_recvmsg_end(__u64 *context)
+SEC("fexit/unix_stream_sendmsg")
+int account_unix_sent(__u64 *context)
 {
 	struct sock *socket = ((struct socket *) context[0])->sk;
-	return socket ? note_received(socket, context[3]) : 0;
+	return socket ? note_sent_by(socket, context[3]) : 0;
+}
+
+/* Arguments: the socket, the message, its size, flags, the result. */
+static __always_inline int note_received_from(__u64 *context)
+{
+	struct sock *socket = ((struct socket *) context[0])->sk;
+	return socket ? note_received(socket, context[4]) : 0;
+}
+
+SEC("fexit/inet_recvmsg")
+int account_inet_received(__u64 *context)
+{
+	return note_received_from(context);
+}
+
+SEC("fexit/inet6_recvmsg")
+int account_inet6_received(__u64 *context)
+{
+	return note_received_from(context);
+}
+
+SEC("fexit/unix_stream_recvmsg")
+int account_unix_received(__u64 *context)
+{
+	return note_received_from(context);
 }
 
 /* The rung `syscalls`: the system calls that send and receive, of all processes, as any may be the other side. */

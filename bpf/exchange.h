@@ -122,8 +122,11 @@ static __always_inline __u64 cookie_of_peer(const struct sock *socket)
 {
 	const struct sock *peer = unix_peer(socket);
 
-	if (!peer || options.by_address) {
+	if (options.by_address) {
 		return (__u64) peer >> ADDRESS_BITS;
+	}
+	if (!peer) {
+		return 0;
 	}
 	return loads_as_told() ? AS_TOLD(struct sock, peer)->__sk_common.skc_cookie.counter
 			: BPF_CORE_READ(peer, __sk_common.skc_cookie.counter);

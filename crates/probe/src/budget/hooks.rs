@@ -52,13 +52,24 @@ pub(super) static TRACEPOINTS: Hooks = Hooks {
 pub(super) static FENTRY: Hooks = Hooks {
     rung: Rung::Fentry,
     needs: &[
-        Place::Function("sock_sendmsg"),
-        Place::Function("sock_recvmsg"),
-        Place::Function("sock_def_readable"),
         Place::Function("tcp_sendmsg_locked"),
+        Place::Function("tcp_sendmsg"),
+        Place::Function("unix_stream_sendmsg"),
+        Place::Function("inet_recvmsg"),
+        Place::Function("inet6_recvmsg"),
+        Place::Function("unix_stream_recvmsg"),
+        Place::Function("sock_def_readable"),
     ],
     since: "it does not describe its functions of sockets",
-    attached: &["account_sendmsg_end", "account_sendmsg", "account_recvmsg_end", "account_readable"],
+    attached: &[
+        "account_tcp_sent",
+        "account_unix_sent",
+        "account_sendmsg",
+        "account_inet_received",
+        "account_inet6_received",
+        "account_unix_received",
+        "account_readable",
+    ],
     calls: &[],
     by_address: false,
 };

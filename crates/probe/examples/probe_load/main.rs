@@ -4,12 +4,16 @@
 //! these frames each time that it looks. That it finds the thread's state shows that a field of the kernel's own structures was
 //! looked for in the right place. It asks for random numbers all the time, and the kernel's own stacks must name that call.
 //! From Linux 5.15 on the thread also waits: for data of a pipe, whose type is in other structures.
+//! And a worker of ours answers requests, whose budget each rung that the kernel has must tell (`budget.rs`).
 //! Needs no file but its libraries, so that it can be all that a small virtual machine runs.
 
 #![allow(clippy::print_stdout, reason = "this is the output of the command")]
 
+mod budget;
+
 use std::cell::Cell;
 use std::collections::HashMap;
+use std::env;
 use std::fs;
 use std::hint;
 use std::io::{self, PipeReader, Read as _, Write as _};
@@ -60,7 +64,13 @@ struct Told {
 }
 
 fn main() -> ExitCode {
-    match run() {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    if let [what, server] = &arguments[..]
+        && what == budget::WORKER
+    {
+        return budget::work(server).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
+    }
+    match run().and_then(with_budgets) {
         Ok(text) => {
             println!("ok: {text}");
             ExitCode::SUCCESS
@@ -70,6 +80,15 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Where there is what they need, budgets are kept too.
+fn with_budgets(text: String) -> Result<String, String> {
+    if !has_task_storage() {
+        return Ok(text);
+    }
+    let budgets = budget::rungs(version()).iter().map(|rung| budget::check(*rung));
+    Ok([Ok(text)].into_iter().chain(budgets).collect::<Result<Vec<_>, _>>()?.join("; "))
 }
 
 fn run() -> Result<String, String> {
@@ -109,11 +128,15 @@ fn run() -> Result<String, String> {
     Ok(format!("{text}, {count} waits for a pipe"))
 }
 
-/// Programs that see waits need Linux 5.15.
+/// Programs that see waits, or keep budgets, need Linux 5.15.
 fn has_task_storage() -> bool {
+    version() >= (5, 15)
+}
+
+fn version() -> (u32, u32) {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let mut numbers = release.split('.').map_while(|number| number.trim().parse::<u32>().ok());
-    (numbers.next(), numbers.next()) >= (Some(5), Some(15))
+    (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default())
 }
 
 /// The innermost first.
