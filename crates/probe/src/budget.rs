@@ -46,7 +46,7 @@ const FAULTS: [u64; 2] = [5, 6];
 const BY_ADDRESS: &str = "connections_by_address";
 
 /// Programs at system calls that tell where the run of a program begins and ends; not there for who serves requests.
-const RUNS: [(&str, &[&str]); 2] = [
+const RUNS: [AtCalls; 2] = [
     ("account_opened", &["sys_exit_open", "sys_exit_openat", "sys_exit_openat2"]),
     ("account_exit_group", &["sys_enter_exit_group"]),
 ];
@@ -511,7 +511,7 @@ impl BudgetSource for BudgetProbe {
 }
 
 /// Attaches programs to tracepoints of system calls.
-fn attach_calls(object: &Object, calls: &[(&str, &[&str])], links: &mut Vec<Link>) -> Result<(), ProbeError> {
+fn attach_calls(object: &Object, calls: &[AtCalls], links: &mut Vec<Link>) -> Result<(), ProbeError> {
     let tracefs =
         Tracefs::open().map_err(|error| ProbeError::Other(format!("tracefs cannot be opened: {error}")))?;
     for (program, names) in calls {
