@@ -8,6 +8,7 @@
 #include "account.h"
 #include "budget.h"
 #include "protocol.h"
+#include "slow.h"
 #include "socket.h"
 
 /* A power of two. Of two connections that fall on the same place, the calls of one are counted but not split. */
@@ -313,7 +314,8 @@ static __always_inline void split(const struct exchange *exchange, __u64 now, __
 /* Whether the call that begins is looked at, and for how many others as well. */
 static __always_inline __u32 choose(struct slip_thread *thread, __u64 now)
 {
-	if (now - thread->chosen_ns < UNHURRIED_NS) {
+	/* Who wants to know of slow calls wants the command of each, which is known at its end alone. */
+	if (now - thread->chosen_ns < UNHURRIED_NS && slow_call_ns == ~0ULL) {
 		/* A linear congruential generator, whose higher bits are the better ones (Knuth, MMIX). */
 		thread->random = thread->random * 6364136223846793005ULL + 1442695040888963407ULL;
 		return thread->random >> (64 - CHOSEN_BITS) ? 0 : 1 << CHOSEN_BITS;
@@ -413,6 +415,8 @@ static __always_inline void end_call(const struct slip_thread *thread, struct ex
 		}
 		if (bpf_ringbuf_output(&served, &call, sizeof call, 0)) {
 			count_budget(SLIP_BUDGET_LOST);
+		} else {
+			note_slow(call.tid, exchange->socket, now);
 		}
 	}
 }

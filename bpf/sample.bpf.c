@@ -1,6 +1,7 @@
 /* Walks the stacks of PHP and CPython in the target's own context, where they stand still: when the clock of a CPU goes off,
  * and when a thread leaves its CPU. The kernel's own stack comes beside them where a thread is in the kernel. */
 
+#include "slow.h"
 #include "wait.h"
 #include "walk.h"
 
@@ -353,6 +354,45 @@ int on_clock(struct bpf_perf_event_data *context)
 			copy_kernel_stack(scratch, context);
 		}
 	} else {
+		scratch->sample.flags |= SLIP_SAMPLE_FAILED;
+		scratch->sample.stack = 0;
+		scratch->sample.depth = 0;
+	}
+	send_sample(scratch, target);
+	return 0;
+}
+
+/* A thread has read from a socket. If that ended a slow call, its stack is told, with the moment of that end. Arguments: the socket, what
+ * was read, flags. */
+SEC("tp_btf/sock_recv_length")
+int on_slow_call(__u64 *context)
+{
+	__u64 end = take_slow(context[0]);
+	struct bpf_pidns_info ids;
+	__u32 at = SCRATCH_OF_EVENT;
+
+	if (!end || !own_ids(&ids)) {
+		return 0;
+	}
+	struct task_struct *task = bpf_get_current_task_btf();
+	const struct slip_target *target = bpf_map_lookup_elem(&targets, &ids.tgid);
+	struct scratch *scratch = bpf_map_lookup_elem(&scratches, &at);
+	const struct pt_regs *regs = (const struct pt_regs *) bpf_task_pt_regs(task);
+	if (!target || !scratch || !regs) {
+		return 0;
+	}
+	scratch->sample = (struct slip_sample) {
+		.kind = SLIP_EVENT_SAMPLE,
+		.id = target->id,
+		.time_ns = end,
+		.tid = ids.pid,
+	};
+	bool walked = walk(scratch, target, task->thread.fsbase, 0, regs->r14, regs->r15);
+	if (!walked && scratch->cframe) {
+		walked = copy_caller_by(scratch, target, regs);
+	}
+	if (!walked || (!(scratch->sample.flags & SLIP_SAMPLE_NO_STATE)
+			&& (!copy_anchor(scratch, target, scratch->sample.thread_state) || !send_stack(scratch, target)))) {
 		scratch->sample.flags |= SLIP_SAMPLE_FAILED;
 		scratch->sample.stack = 0;
 		scratch->sample.depth = 0;

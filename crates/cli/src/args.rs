@@ -30,6 +30,8 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     /// Sample running workers into a file and say where the time goes
     Record(RecordOptions),
+    /// Print calls to servers that are slow, as they happen, each with its stack
+    Trace(TraceOptions),
     /// Print what every thread is doing now
     Dump(DumpOptions),
     /// Turn a recording into text or into another tool's format
@@ -130,6 +132,33 @@ pub(crate) struct RecordOptions {
     /// No summary at the end
     #[arg(short, long)]
     pub(crate) quiet: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct TraceOptions {
+    #[command(flatten)]
+    pub(crate) target: TargetOptions,
+    /// A command to start and trace from its first moment
+    #[arg(last = true, value_name = "COMMAND", group = "what")]
+    pub(crate) command: Vec<String>,
+    /// How long, in seconds; without it until the targets end or Ctrl-C
+    #[arg(short, long, value_name = "SECONDS", value_parser = parse_seconds)]
+    pub(crate) duration: Option<f64>,
+    /// Calls that take so long or longer are printed: `500us`, `10ms`, `1s`; not less than 200us
+    #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = parse_slowness)]
+    pub(crate) slower_than: u64,
+    /// Only calls to servers whose address has this in it (`:6379`, `mysqld.sock`), or that speak this protocol (`redis`)
+    #[arg(long, value_name = "SERVER")]
+    pub(crate) endpoint: Option<String>,
+    /// Most functions of a stack, from the innermost one on, or `all`
+    #[arg(long, value_name = "N", default_value = "8", value_parser = parse_frames)]
+    pub(crate) frames: usize,
+    /// The form of the output
+    #[arg(short, long, value_enum, default_value_t = TraceFormatName::Text)]
+    pub(crate) format: TraceFormatName,
+    /// How calls are seen: in the kernel
+    #[arg(long, value_name = "RUNG", value_parser = rungs())]
+    pub(crate) rung: Option<Rung>,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -249,6 +278,15 @@ pub(crate) enum FormatName {
     Pprof,
 }
 
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TraceFormatName {
+    /// Plain text, for a terminal
+    #[default]
+    Text,
+    /// JSON, one object a line, for programs
+    Json,
+}
+
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum BudgetFormatName {
     /// Plain text, for a terminal
@@ -274,6 +312,34 @@ fn parse_seconds(text: &str) -> Result<f64, String> {
     }
 }
 
+/// Of calls that are shorter the kernel looks at some alone.
+const LEAST_SLOWNESS_NS: u64 = 200_000;
+
+/// A time with its unit, in nanoseconds.
+fn parse_slowness(text: &str) -> Result<u64, String> {
+    let end =
+        text.find(|character: char| !character.is_ascii_digit() && character != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let unit_ns = match unit {
+        "us" | "µs" => 1e3,
+        "ms" => 1e6,
+        "s" => 1e9,
+        _ => return Err("a time with its unit: `500us`, `10ms`, `1s`".to_owned()),
+    };
+    let ns = number.parse::<f64>().map_err(|error| error.to_string())? * unit_ns;
+    if ns < LEAST_SLOWNESS_NS as f64 || ns > 1e15 {
+        return Err("200us or more".to_owned());
+    }
+    Ok(ns as u64)
+}
+
+fn parse_frames(text: &str) -> Result<usize, String> {
+    if text == "all" {
+        return Ok(usize::MAX);
+    }
+    text.parse().map_err(|_| "a number, or `all`".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -283,6 +349,15 @@ mod tests {
     #[test]
     fn the_definitions_fit_together() {
         Args::command().debug_assert();
+    }
+
+    #[test]
+    fn slowness_has_a_unit() {
+        assert_eq!((parse_slowness("500us"), parse_slowness("2.5ms")), (Ok(500_000), Ok(2_500_000)));
+        assert_eq!(parse_slowness("1s"), Ok(1_000_000_000));
+        for wrong in ["5", "ms", "", "-5ms", "1e3ms", "199us", "5 ms", "99999999s"] {
+            assert!(parse_slowness(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod record;
 mod report;
 mod sampler;
 mod tasks;
+mod trace;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let result = match args.command {
         Command::Record(options) => record::run(&options),
+        Command::Trace(options) => trace::run(&options),
         Command::Dump(options) => dump::run(&options),
         Command::Report(options) => report::run(&options),
         Command::Budget(options) => budget::run(&options),

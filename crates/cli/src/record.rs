@@ -51,7 +51,7 @@ pub(crate) fn target_of(options: &TargetOptions, started: Option<u32>) -> Result
         Ok((target, format!("--fpm {pool}")))
     } else if pids.is_empty() {
         Err(Failure::new(failure::USAGE, "no target")
-            .hint("name one: `--fpm POOL`, `--pid PID`, or for `record` a command after `--`"))
+            .hint("name one: `--fpm POOL`, `--pid PID`, or for `record` and `trace` a command after `--`"))
     } else {
         let text = pids.iter().map(|pid| format!("--pid {pid}")).collect::<Vec<_>>().join(" ");
         let target = if options.children { Target::Trees(pids) } else { Target::Pids(pids) };
@@ -220,9 +220,9 @@ fn refused_for_php(options: &RecordOptions) -> Option<Failure> {
     Some(Failure::new(failure::USAGE, what).hint(hint))
 }
 
-/// Says which interpreters are not in the recording.
+/// Says which interpreters are not looked at.
 #[allow(clippy::print_stderr, reason = "what is said to the user besides data")]
-fn warn_of(left_out: &[(u32, TargetIssue)]) {
+pub(crate) fn warn_of(left_out: &[(u32, TargetIssue)]) {
     let missed: Vec<&(u32, TargetIssue)> = left_out
         .iter()
         .filter(|(_, issue)| {
@@ -272,7 +272,11 @@ fn nothing_seen(
 
 /// Starts the command; with a budget its run is measured from its first moment on.
 #[allow(clippy::print_stderr, reason = "what is said to the user besides data")]
-fn start(command: &[String], budget: bool, sampler: &mut dyn Sampler) -> Result<Launched, Failure> {
+pub(crate) fn start(
+    command: &[String],
+    budget: bool,
+    sampler: &mut dyn Sampler,
+) -> Result<Launched, Failure> {
     let cannot =
         |error| Failure::new(failure::USAGE, format!("cannot start `{}`: {error}", command.join(" ")));
     if !budget {

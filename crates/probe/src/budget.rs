@@ -18,7 +18,8 @@ use std::rc::Rc;
 
 use libbpf_rs::btf::Btf;
 use libbpf_rs::{
-    Iter, Link, MapCore as _, MapFlags, Object, ObjectBuilder, RingBuffer, RingBufferBuilder, UprobeOpts,
+    Iter, Link, MapCore as _, MapFlags, MapHandle, Object, ObjectBuilder, RingBuffer, RingBufferBuilder,
+    UprobeOpts,
 };
 use slip_model::{CommandTime, CpuTaker, Endpoint, EndpointCalls, RunBegin};
 use slip_remote::{PerfEvent, PerfScope, open_perf_event};
@@ -29,7 +30,7 @@ pub use self::listening::listens;
 pub use self::run::RunStart;
 use self::tracefs::Tracefs;
 pub(crate) use self::wire::ENDPOINTS;
-pub use self::wire::{BudgetEvent, ServedTimes, ThreadTimes};
+pub use self::wire::{BudgetEvent, ServedTimes, SlowCall, ThreadTimes};
 use crate::ProbeError;
 use crate::probe::{
     INITIAL_NAMESPACE, find_map, find_program, listen_to_libbpf, loading, online_cpus, other, pid_namespace,
@@ -105,7 +106,16 @@ impl BudgetProbe {
     /// As for [`Probe::start`](crate::Probe::start); [`ProbeError::Namespace`] in a container; [`ProbeError::Load`] of a rung that has
     /// no programs.
     pub fn start(rung: Rung, uses_uprobes: bool) -> Result<Self, ProbeError> {
-        Self::start_programs(rung, uses_uprobes, false)
+        Self::start_programs(rung, uses_uprobes, false, u64::MAX)
+    }
+
+    /// The same, and calls to servers that take `slow_ns` or more are told one by one: [`BudgetEvent::Call`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`BudgetProbe::start`].
+    pub fn start_with_slow_calls(uses_uprobes: bool, slow_ns: u64) -> Result<Self, ProbeError> {
+        Self::start_programs(Rung::Tracepoints, uses_uprobes, false, slow_ns)
     }
 
     /// The same with programs that do nothing: what having them at all costs.
@@ -114,10 +124,15 @@ impl BudgetProbe {
     ///
     /// As for [`BudgetProbe::start`].
     pub fn start_empty() -> Result<Self, ProbeError> {
-        Self::start_programs(Rung::Tracepoints, false, true)
+        Self::start_programs(Rung::Tracepoints, false, true, u64::MAX)
     }
 
-    fn start_programs(rung: Rung, uses_uprobes: bool, do_nothing: bool) -> Result<Self, ProbeError> {
+    fn start_programs(
+        rung: Rung,
+        uses_uprobes: bool,
+        do_nothing: bool,
+        slow_ns: u64,
+    ) -> Result<Self, ProbeError> {
         let hooks = HOOKS.into_iter().find(|hooks| hooks.rung == rung);
         let hooks = hooks.ok_or_else(|| ProbeError::Load(format!("{} has no programs", rung.name())))?;
         listen_to_libbpf();
@@ -149,6 +164,11 @@ impl BudgetProbe {
             }
             if map.name() == BY_ADDRESS && !hooks.by_address {
                 map.set_max_entries(1).map_err(|error| other(&error))?;
+            }
+            if map.name().to_string_lossy().ends_with(".data")
+                && let Some(places) = map.initial_value_mut().and_then(|values| values.first_chunk_mut())
+            {
+                *places = slow_ns.to_le_bytes();
             }
         }
         let object = open.load().map_err(|error| loading(&error))?;
@@ -405,7 +425,12 @@ impl BudgetProbe {
         Ok(found)
     }
 
-    /// Requests and threads that could not be told of, or not be remembered.
+    /// Where it is noted, for those that walk its stack, that a slow call has ended.
+    pub(crate) fn slow_calls(&self) -> Result<MapHandle, ProbeError> {
+        find_map(&self.object, "slow_calls")
+    }
+
+    /// Requests, threads and slow calls that could not be told of, or not be remembered.
     pub fn lost(&self) -> u64 {
         let Ok(counters) = find_map(&self.object, "budget_counters") else { return 0 };
         let sum = |at: u32| -> u64 {

@@ -13,7 +13,7 @@ mod wait;
 mod wire;
 
 pub use budget::{
-    BudgetEvent, BudgetProbe, BudgetTarget, RunStart, ServedTimes, ThreadTimes, listens, steal_ns,
+    BudgetEvent, BudgetProbe, BudgetTarget, RunStart, ServedTimes, SlowCall, ThreadTimes, listens, steal_ns,
     throttled_ns,
 };
 pub use polled::PolledBudget;

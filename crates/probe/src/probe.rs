@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::fs;
 use std::io::{self, Read as _};
-use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::rc::Rc;
 use std::sync::Mutex;
@@ -16,6 +16,7 @@ use libbpf_rs::{
 use slip_remote::{PerfEvent, PerfScope, StackPlan, open_perf_event};
 use thiserror::Error;
 
+use crate::budget::BudgetProbe;
 use crate::symbols::KernelSymbols;
 use crate::wait::{Sleeper, WaitKey, Waited};
 use crate::wire::{self, Event};
@@ -32,6 +33,10 @@ const PERF_COUNT_SW_CPU_CLOCK: u64 = 0;
 /// Programs that see waits, and maps that only they use: they need Linux 5.15.
 const WAIT_PROGRAMS: [&str; 3] = ["on_switch", "on_wakeup", "list_sleepers"];
 const WAIT_MAPS: [&str; 4] = ["waits_0", "waits_1", "sleepers", "generation"];
+
+/// The program that looks at slow calls, and the map by which it is told of them: they need Linux 6.3.
+const SLOW_PROGRAM: &str = "on_slow_call";
+const SLOW_MAP: &str = "slow_calls";
 
 /// Waits that are taken at once.
 const BATCH: u32 = 1_024;
@@ -140,7 +145,18 @@ impl Probe {
     /// [`ProbeError::Denied`] without the capabilities `BPF` and `PERFMON`; [`ProbeError::NoTypes`] on a kernel without BTF;
     /// [`ProbeError::Load`] and [`ProbeError::Event`] where the kernel is too old or too strict.
     pub fn start(options: ProbeOptions) -> Result<Self, ProbeError> {
-        Self::start_program("on_clock", options)
+        Self::start_program("on_clock", options, None)
+    }
+
+    /// Looks at threads in the moment in which a slow call to a server ends, and at no other: a [`Look`](crate::Look) has the time of
+    /// that end, as [`SlowCall::end_ns`](crate::SlowCall::end_ns). `budget` is what tells slow calls.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Probe::start`].
+    pub fn start_at_slow_calls(budget: &BudgetProbe) -> Result<Self, ProbeError> {
+        let options = ProbeOptions { interval_ns: None, waits: false, kernel_stacks: false };
+        Self::start_program("on_clock", options, Some(budget))
     }
 
     /// The same with a program that does nothing: what the clocks alone cost.
@@ -152,16 +168,27 @@ impl Probe {
         Self::start_program(
             "on_clock_empty",
             ProbeOptions { interval_ns: Some(interval_ns), waits: false, kernel_stacks: false },
+            None,
         )
     }
 
-    fn start_program(program: &str, options: ProbeOptions) -> Result<Self, ProbeError> {
+    fn start_program(
+        program: &str,
+        options: ProbeOptions,
+        budget: Option<&BudgetProbe>,
+    ) -> Result<Self, ProbeError> {
         listen_to_libbpf();
         if !fs::exists("/sys/kernel/btf/vmlinux").unwrap_or(false) {
             return Err(ProbeError::NoTypes);
         }
         let mut open = ObjectBuilder::default().open_memory(OBJECT).map_err(|error| loading(&error))?;
-        configure(&mut open, options)?;
+        configure(&mut open, options, budget.is_some())?;
+        if let Some(budget) = budget {
+            let known = budget.slow_calls()?;
+            for mut map in open.maps_mut().filter(|map| map.name() == SLOW_MAP) {
+                map.reuse_fd(known.as_fd()).map_err(|error| other(&error))?;
+            }
+        }
         let object = open.load().map_err(|error| loading(&error))?;
         let map = |name: &str| find_map(&object, name);
         let (targets, known, counters, events) =
@@ -193,6 +220,10 @@ impl Probe {
             }
         }
         let attach = |name| find_program(&object, name)?.attach().map_err(|error| other(&error));
+        if budget.is_some() {
+            // Behind the program that tells it of slow calls: they run in the order in which they came.
+            links.push(attach(SLOW_PROGRAM)?);
+        }
         let waits = if options.waits {
             // Wake-ups first, so that no wait is seen to begin whose end is not.
             links.push(attach("on_wakeup")?);
@@ -372,7 +403,7 @@ pub(crate) fn listen_to_libbpf() {
 }
 
 /// Fills in what the programs are told, and leaves out those that are not wanted.
-fn configure(open: &mut OpenObject, options: ProbeOptions) -> Result<(), ProbeError> {
+fn configure(open: &mut OpenObject, options: ProbeOptions, slow_calls: bool) -> Result<(), ProbeError> {
     let (device, inode) = match pid_namespace("self") {
         (_, INITIAL_NAMESPACE) => (0, 0),
         other => other,
@@ -387,7 +418,7 @@ fn configure(open: &mut OpenObject, options: ProbeOptions) -> Result<(), ProbeEr
             places[8..16].copy_from_slice(&inode.to_le_bytes());
             places[16..].copy_from_slice(&u64::from(options.kernel_stacks).to_le_bytes());
         }
-        if !options.waits && WAIT_MAPS.contains(&&*name) {
+        if !options.waits && WAIT_MAPS.contains(&&*name) || !slow_calls && name == SLOW_MAP {
             map.set_autocreate(false).map_err(|error| other(&error))?;
         }
     }
@@ -395,6 +426,8 @@ fn configure(open: &mut OpenObject, options: ProbeOptions) -> Result<(), ProbeEr
         let name = program.name().to_string_lossy().into_owned();
         let is_wanted = if name == "name_addresses" {
             options.kernel_stacks
+        } else if name == SLOW_PROGRAM {
+            slow_calls
         } else {
             options.waits || !WAIT_PROGRAMS.contains(&&*name)
         };

@@ -2,10 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use slip_model::{Budget, Language, RunBegin, ServedRequest, Worker};
+use slip_model::{Budget, Endpoint, Language, RunBegin, ServedRequest, Worker};
 use slip_probe::{
-    BudgetEvent, BudgetSource, BudgetTarget, ProbeError, RunStart, Rung, ServedTimes, ThreadTimes, listens,
-    steal_ns, throttled_ns,
+    BudgetEvent, BudgetSource, BudgetTarget, ProbeError, RunStart, Rung, ServedTimes, SlowCall, ThreadTimes,
+    listens, steal_ns, throttled_ns,
 };
 use slip_remote::{LiveProcess, Symbols as _, command_line, thread_state};
 
@@ -42,6 +42,8 @@ pub struct Books {
     throttled_ns: u64,
     steal_ns: u64,
     uses_uprobes: bool,
+    /// Calls that were slow and have not been taken.
+    slow: Vec<SlowCall>,
 }
 
 impl Books {
@@ -60,8 +62,13 @@ impl Books {
     ///
     /// As for [`Rung::start`].
     pub fn start_at(rung: Rung, uses_uprobes: bool) -> Result<Self, ProbeError> {
-        Ok(Self {
-            source: rung.start(uses_uprobes)?,
+        Ok(Self::of(rung.start(uses_uprobes)?, uses_uprobes))
+    }
+
+    /// Begins with no process; `source` keeps the books.
+    pub(crate) fn of(source: Box<dyn BudgetSource>, uses_uprobes: bool) -> Self {
+        Self {
+            source,
             refused: Vec::new(),
             titles: HashMap::new(),
             php: HashMap::new(),
@@ -74,7 +81,8 @@ impl Books {
             throttled_ns: 0,
             steal_ns: steal_ns(),
             uses_uprobes,
-        })
+            slow: Vec::new(),
+        }
     }
 
     /// Begins with no process, in the finest way that is allowed here.
@@ -207,6 +215,7 @@ impl Books {
             match event {
                 BudgetEvent::Served(served) => requests.extend(self.served(&served)),
                 BudgetEvent::ThreadEnded(times) => self.note(&times),
+                BudgetEvent::Call(call) => self.slow.push(*call),
             }
         }
         for times in self.source.threads()? {
@@ -229,6 +238,21 @@ impl Books {
             run_begin: self.run_begin,
         };
         Ok((budget, requests))
+    }
+
+    /// Takes the slow calls that have ended since the last call; requests that ended are left out. The servers come with them, if there
+    /// are any.
+    pub(crate) fn take_slow(&mut self) -> (Vec<SlowCall>, Vec<Endpoint>) {
+        for event in self.source.take().unwrap_or_default() {
+            match event {
+                BudgetEvent::Served(_) => {}
+                BudgetEvent::ThreadEnded(times) => self.note(&times),
+                BudgetEvent::Call(call) => self.slow.push(*call),
+            }
+        }
+        let slow = std::mem::take(&mut self.slow);
+        let endpoints = if slow.is_empty() { None } else { self.source.endpoints().ok() };
+        (slow, endpoints.unwrap_or_default())
     }
 
     /// Stores the budget so far, and the requests that have ended since: [`Books::take`].

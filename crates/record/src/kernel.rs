@@ -3,8 +3,10 @@
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use slip_model::{Mode, RequestId, Sample, State, Wait, WaitReason};
-use slip_probe::{Event, Look, Probe, ProbeError, ProbeOptions, RunStart, WaitKey, Waited};
+use slip_model::{Endpoint, Mode, RequestId, Sample, StackId, State, Wait, WaitReason};
+use slip_probe::{
+    BudgetProbe, Event, Look, Probe, ProbeError, ProbeOptions, RunStart, SlowCall, WaitKey, Waited,
+};
 use slip_remote::{Activity, Copied, StackPlan};
 use slip_zend::CodeCache;
 
@@ -14,6 +16,7 @@ use crate::kernel_stacks::KernelStacks;
 use crate::outside::Options;
 use crate::process::{Sampled, WatchedProcess};
 use crate::schedule::{monotonic_ns, sleep_until};
+use crate::trace::{NoStack, OnCall, Trace};
 use crate::{Sampler, Sink, TargetIssue};
 
 /// Most stacks that are kept of one process; then its are forgotten, and told again as they are seen.
@@ -60,6 +63,8 @@ pub struct KernelSampler {
     early: Vec<(WaitKey, u64)>,
     /// The budget of the workers' time, if it is wanted.
     books: Option<Books>,
+    /// Slow calls, if these are what is looked at.
+    trace: Option<Trace>,
 }
 
 /// Where a thread waits.
@@ -147,9 +152,27 @@ impl KernelSampler {
             waits: matches!(options.mode, Mode::Wall | Mode::Offcpu),
             kernel_stacks: !options.without_kernel_stacks,
         })?;
+        Ok(Self::of(probe, options))
+    }
+
+    /// A sampler that looks at threads where a call to a server ends that took `slow_ns` or more, and tells these calls. The budget is
+    /// kept as well, but for where PHP's own requests begin: nothing is put into targets.
+    ///
+    /// # Errors
+    ///
+    /// As for [`BudgetProbe::start`].
+    pub fn start_trace(slow_ns: u64, on_call: OnCall) -> Result<Self, ProbeError> {
+        let budget = BudgetProbe::start_with_slow_calls(false, slow_ns)?;
+        let probe = Probe::start_at_slow_calls(&budget)?;
+        let options = Options { mode: Mode::Cpu, without_kernel_stacks: true, ..Options::default() };
+        let sampler = Self::of(probe, options).with_books(Books::of(Box::new(budget), false));
+        Ok(Self { trace: Some(Trace::new(on_call)), ..sampler })
+    }
+
+    fn of(probe: Probe, options: Options) -> Self {
         // What collects garbage is not copied with a stack.
         let options = Options { without_gc: true, ..options };
-        Ok(Self {
+        Self {
             options,
             probe,
             processes: Vec::new(),
@@ -164,7 +187,8 @@ impl KernelSampler {
             start_ns: 0,
             early: Vec::new(),
             books: None,
-        })
+            trace: None,
+        }
     }
 
     /// Keeps the budget of the workers' time as well.
@@ -194,7 +218,25 @@ impl KernelSampler {
             target.has_begun = false;
             target.is_gone |= !target.process.is_there(now_ns);
         }
+        // The calls first: their stacks have been told then, but for some that come with the next look.
+        let slow = self.take_slow();
         self.take_events(now_ns, sink);
+        self.tell_slow(slow, false, sink);
+    }
+
+    /// Slow calls that have ended, and the servers.
+    fn take_slow(&mut self) -> (Vec<SlowCall>, Vec<Endpoint>) {
+        match (&self.trace, &mut self.books) {
+            (Some(_), Some(books)) => books.take_slow(),
+            _ => Default::default(),
+        }
+    }
+
+    /// Tells slow calls whose stacks have come.
+    fn tell_slow(&mut self, (calls, endpoints): (Vec<SlowCall>, Vec<Endpoint>), is_last: bool, sink: &Sink) {
+        if let Some(trace) = &mut self.trace {
+            trace.tell(calls, &endpoints, self.start_ns, is_last, &sink.interner);
+        }
     }
 
     /// Reads what the kernel has told, `now_ns` after the begin of the recording.
@@ -283,10 +325,18 @@ impl KernelSampler {
         }
     }
 
+    /// A look that belongs to the end of a slow call, if calls are traced.
+    fn see_slow(&mut self, look: &Look, stack: Result<StackId, NoStack>) {
+        if let Some(trace) = &mut self.trace {
+            trace.see(look.tid, look.time_ns, stack);
+        }
+    }
+
     fn store(&mut self, look: &Look, (now, now_ns): (Instant, u64), start_ns: u64, sink: &mut Sink) {
         let Some(target) = self.processes.iter_mut().find(|target| target.id == look.id) else { return };
         if look.is_foreign || target.is_gone {
             // A thread that has nothing to do with the interpreter.
+            self.see_slow(look, Err(NoStack::NoCode));
             return;
         }
         if !std::mem::replace(&mut target.has_begun, true) {
@@ -295,6 +345,7 @@ impl KernelSampler {
         let stack = target.stacks.find(look.key);
         if look.failed || (look.key != 0 && stack.is_none()) {
             sink.totals.failed += 1;
+            self.see_slow(look, Err(NoStack::Unreadable));
             return;
         }
         let copied = Copied {
@@ -321,13 +372,17 @@ impl KernelSampler {
                 let ahead = self.waits.remove(&key).map_or(Vec::new(), |known| known.ahead);
                 self.waits.insert(key, Place { ahead, ..Place::new(sample, self.turn) });
             }
+            (Some(sample), None) if self.trace.is_some() => {
+                let stack = if sample.stack.0 == 0 { Err(NoStack::NoCode) } else { Ok(sample.stack) };
+                self.see_slow(look, stack);
+            }
             (Some(mut sample), None) => {
                 if !sample.state.has(State::IDLE) {
                     sample.stack = self.kernel_stacks.push(sample.stack, &look.kernel, &mut sink.interner);
                 }
                 sink.push(sample);
             }
-            (None, _) => {}
+            (None, _) => self.see_slow(look, Err(NoStack::Unreadable)),
         }
     }
 }
@@ -513,7 +568,9 @@ impl Sampler for KernelSampler {
         }
         let taken = self.probe.stop().unwrap_or_default();
         let monotonic_ns = monotonic_ns();
+        let slow = self.take_slow();
         self.take_events(now_ns, sink);
+        self.tell_slow(slow, true, sink);
         self.store_waits(&taken, now_ns, sink);
         // Waits that are under way count as far as they have got.
         let sleepers = self.probe.sleepers().unwrap_or_default();

@@ -21,6 +21,7 @@ mod sink;
 mod target;
 mod tasks;
 mod title;
+mod trace;
 
 pub use books::Books;
 pub use heap::use_huge_pages;
@@ -36,6 +37,7 @@ pub use slip_cpython::TaskError;
 pub use slip_probe::{ProbeError, RunStart, Rung};
 pub use target::{Target, TargetError, TargetSet};
 pub use tasks::{SeenTask, TaskChoice, TaskLook, TaskState, TaskThread};
+pub use trace::{CANNOT_SEE as TRACE_CANNOT_SEE, NoStack, OnCall, TracedCall};
 
 /// The interpreters that can be read, for people.
 pub fn supported() -> String {

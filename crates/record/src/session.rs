@@ -125,6 +125,12 @@ impl<'a> Session<'a> {
         }
     }
 
+    /// The same, and its sink knows all that was ever put into it: for who looks at stacks as they come.
+    #[must_use]
+    pub fn remembering(self) -> Self {
+        Self { sink: Sink::new(), ..self }
+    }
+
     /// Finds the processes and their interpreters, before anything is written.
     ///
     /// # Errors
@@ -180,7 +186,13 @@ impl<'a> Session<'a> {
         let cpu_before_ns = own_cpu_ns();
         let ending = match self.await_interpreter(start_ns, stop) {
             Some(ending) => ending,
-            None => self.sample_until_end(start_ns, cpu_before_ns, stop, &file, &mut progress),
+            None => {
+                let mut store = |batch, now| {
+                    progress(now);
+                    file.offer(batch)
+                };
+                self.sample_until_end(start_ns, cpu_before_ns, stop, &mut store)
+            }
         };
         self.sampler.finish(monotonic_ns() - start_ns, &mut self.sink);
         self.note_time(start_ns, cpu_before_ns);
@@ -189,14 +201,26 @@ impl<'a> Session<'a> {
         Ok((ending, totals))
     }
 
-    /// Takes samples and hands them to the file.
+    /// Lets the sampler look until the end, and stores nothing; the last that it has to say of all comes back.
+    pub fn watch(&mut self, stop: &AtomicBool) -> (Ending, Batch) {
+        let start_ns = monotonic_ns();
+        let cpu_before_ns = own_cpu_ns();
+        let ending = match self.await_interpreter(start_ns, stop) {
+            Some(ending) => ending,
+            None => self.sample_until_end(start_ns, cpu_before_ns, stop, &mut |_, _| true),
+        };
+        self.sampler.finish(monotonic_ns() - start_ns, &mut self.sink);
+        self.note_time(start_ns, cpu_before_ns);
+        (ending, self.sink.take_batch())
+    }
+
+    /// Takes samples and hands them over, with how far it has got; false from `store` ends it.
     fn sample_until_end(
         &mut self,
         start_ns: u64,
         cpu_before_ns: u64,
         stop: &AtomicBool,
-        file: &FileThread,
-        progress: &mut impl FnMut(Progress),
+        store: &mut dyn FnMut(Batch, Progress) -> bool,
     ) -> Ending {
         // No tick was due while there was nothing to sample.
         let first_ns = if self.options.waits_for_interpreter { monotonic_ns() } else { start_ns };
@@ -252,14 +276,14 @@ impl<'a> Session<'a> {
                 next_flush_ns = now_ns + FLUSH_INTERVAL_NS;
                 self.sampler.before_flush(now_ns, &mut self.sink);
                 self.note_time(start_ns, cpu_before_ns);
-                if !file.offer(self.sink.take_batch()) {
-                    return Ending::Stopped;
-                }
-                progress(Progress {
+                let progress = Progress {
                     elapsed_ns: now_ns,
                     processes: self.sampler.pids().len(),
                     totals: self.sink.totals,
-                });
+                };
+                if !store(self.sink.take_batch(), progress) {
+                    return Ending::Stopped;
+                }
             }
         }
     }

@@ -29,7 +29,7 @@ pub use summary::{
     Function, Group, HotStack, KernelSummary, KernelTime, Line, ProcessSummary, Quality, ReasonSummary,
     RequestSummary, Route, StackWaits, Summary, TimeSplit, WaitSummary,
 };
-pub use text::{bytes, clean, clean_json, utc};
+pub use text::{bytes, clean, clean_json, duration, utc};
 
 /// An output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -124,7 +124,7 @@ pub(crate) fn shares(parts: &[u64]) -> Vec<u64> {
 }
 
 /// A time with three digits or so: `12.3 ms`.
-pub(crate) fn duration(ns: u64) -> String {
+pub fn duration(ns: u64) -> String {
     let value = ns as f64;
     match ns {
         0..1_000 => format!("{ns} ns"),

@@ -9,6 +9,8 @@ pub(super) const PARTS: usize = Part::ALL.len();
 pub(crate) const ENDPOINTS: usize = 16;
 const OPEN: usize = 32;
 const PATH_BYTES: usize = 108;
+/// `SLIP_COMMAND_BYTES`
+const COMMAND_BYTES: usize = 16;
 
 /// `struct slip_thread`
 const THREAD_BYTES: usize = 120 + 5 * 8 * PARTS + ENDPOINTS * 48 + 48 + 32 + OPEN * 32 + 8;
@@ -21,6 +23,7 @@ pub(super) const KEY_BYTES: usize = 4 + PATH_BYTES;
 
 const EVENT_SERVED: u32 = 1;
 const EVENT_THREAD_ENDED: u32 = 2;
+const EVENT_CALL: u32 = 3;
 const SHARED: u32 = 1;
 const STARTED: u32 = 2;
 const RUN: u32 = 4;
@@ -102,6 +105,30 @@ pub struct ServedTimes {
     pub after: PartTimes,
 }
 
+/// A call to a server that was slow. Moments are of `CLOCK_MONOTONIC`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SlowCall {
+    /// As in [`ThreadTimes`].
+    pub pid: u32,
+    /// As in [`ThreadTimes`].
+    pub tid: u32,
+    /// By number of the endpoint.
+    pub endpoint: u32,
+    /// When its answer was read.
+    pub end_ns: u64,
+    /// By number of the [`CallPart`]; they add up to the call.
+    pub parts: [u64; CallPart::ALL.len()],
+    /// The first word that it sent, which may be anything: [`SlowCall::command`].
+    pub(super) word: Vec<u8>,
+}
+
+impl SlowCall {
+    /// The name of its command where this protocol is spoken; empty if it is not known, or may be something else.
+    pub fn command(&self, protocol: &str) -> String {
+        command(protocol, &self.word)
+    }
+}
+
 /// What the programs tell as it happens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BudgetEvent {
@@ -109,6 +136,8 @@ pub enum BudgetEvent {
     Served(Box<ServedTimes>),
     /// A thread has ended.
     ThreadEnded(Box<ThreadTimes>),
+    /// A call to a server has ended that was slow.
+    Call(Box<SlowCall>),
 }
 
 /// Numbers one after the other, as the kernel's structures have them.
@@ -234,6 +263,15 @@ pub(super) fn parse_event(bytes: &[u8]) -> Option<BudgetEvent> {
                 serving: words.parts()?,
                 after: words.parts()?,
             })))
+        }
+        EVENT_CALL => {
+            let (pid, tid, endpoint) = (words.u32()?, words.u32()?, words.u32()?);
+            let mut call = SlowCall { pid, tid, endpoint, end_ns: words.u64()?, ..SlowCall::default() };
+            for ns in &mut call.parts {
+                *ns = words.u64()?;
+            }
+            call.word = words.0.get(..COMMAND_BYTES)?.to_vec();
+            Some(BudgetEvent::Call(Box::new(call)))
         }
         EVENT_THREAD_ENDED => Some(BudgetEvent::ThreadEnded(Box::new(ThreadTimes::parse(bytes.get(8..)?)?))),
         _ => None,
@@ -427,6 +465,23 @@ mod tests {
             ("SELECT".into(), String::new())
         );
         assert_eq!((command("http", "GET"), command("tls", "GET")), ("GET".into(), String::new()));
+    }
+
+    #[test]
+    fn a_slow_call_has_its_command_only_where_the_word_is_one() {
+        let mut bytes = Vec::new();
+        for number in [EVENT_CALL, 7, 8, 2] {
+            bytes.extend_from_slice(&number.to_le_bytes());
+        }
+        for ns in [900].into_iter().chain(1..=CallPart::ALL.len() as u64) {
+            bytes.extend_from_slice(&u64::to_le_bytes(ns));
+        }
+        bytes.extend_from_slice(b"HUNTER2\0\0\0\0\0\0\0\0\0");
+        assert_eq!(parse_event(&bytes[..bytes.len() - 1]), None);
+        let Some(BudgetEvent::Call(call)) = parse_event(&bytes) else { panic!("no call") };
+        assert_eq!((call.pid, call.tid, call.endpoint, call.end_ns), (7, 8, 2, 900));
+        assert_eq!(call.parts, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
+        assert_eq!((call.command("redis"), call.command("mysql")), ("HUNTER2".to_owned(), String::new()));
     }
 
     #[test]
