@@ -272,10 +272,8 @@ pub(crate) fn run(options: &TraceOptions) -> Result<(), Failure> {
         }
         other => other.into(),
     })?;
-    if options.format == TraceFormatName::Text {
-        let slower_than = duration(options.slower_than);
-        eprintln!("calls to servers that take {slower_than} or more, times in UTC: {}", clean(&text));
-    }
+    let slower_than = duration(options.slower_than);
+    eprintln!("calls to servers that take {slower_than} or more, times in UTC: {}", clean(&text));
     let (ending, batch) = session.watch(&stop);
     let left_out = session.left_out();
     warn_of(&left_out);

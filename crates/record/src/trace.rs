@@ -149,7 +149,9 @@ mod tests {
     }
 
     fn call(tid: u32, end_ns: u64) -> SlowCall {
-        SlowCall { tid, end_ns, ..SlowCall::default() }
+        let mut call = SlowCall::default();
+        (call.tid, call.end_ns) = (tid, end_ns);
+        call
     }
 
     #[test]

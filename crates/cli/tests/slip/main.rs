@@ -13,3 +13,4 @@ mod permissions;
 mod pools;
 mod targets;
 mod tasks;
+mod traces;

@@ -70,6 +70,18 @@ fn who_may_not_use_the_kernel_s_sampler_is_told_and_has_the_other() {
 }
 
 #[test]
+fn who_may_not_load_programs_cannot_trace_and_is_told() {
+    if !root_or_skip("who_may_not_load_programs_cannot_trace_and_is_told") {
+        return;
+    }
+    let ran = run_with(&NOBODY, &["trace", "--pid", &std::process::id().to_string()]);
+    assert_eq!(ran.code, 5, "{}", ran.stderr);
+    let said =
+        "error: single calls are seen by programs in the kernel alone: the kernel refuses eBPF programs";
+    assert!(ran.stderr.starts_with(said) && ran.stderr.contains("\nhint: as root"), "{}", ran.stderr);
+}
+
+#[test]
 fn who_may_not_keep_a_budget_in_the_kernel_has_a_coarse_one_and_is_told() {
     if !root_or_skip("who_may_not_keep_a_budget_in_the_kernel_has_a_coarse_one_and_is_told") {
         return;
