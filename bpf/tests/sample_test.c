@@ -47,6 +47,7 @@ static int ended_count[2];
 static uint32_t now_is_turn;
 /* Never the same: tests change the target as they please. */
 static uint32_t generation_is;
+static struct slip_slow_call slow;
 static struct slip_sleeper listed[4];
 static int listed_count;
 
@@ -101,6 +102,9 @@ void *fake_lookup(const void *map, const void *key)
 	}
 	if (map == &generation) {
 		return &generation_is;
+	}
+	if (map == &slow_calls) {
+		return &slow;
 	}
 	if (map == &addresses) {
 		return &asked[*(const uint32_t *) key];
@@ -248,6 +252,7 @@ static void reset(void)
 	walked = NULL;
 	during_walk = NULL;
 	want_kernel_stacks(1);
+	memset(&slow, 0, sizeof slow);
 	memset(stored, 0, sizeof stored);
 	memset(ended, 0, sizeof ended);
 	memset(ended_count, 0, sizeof ended_count);
@@ -1147,6 +1152,43 @@ static void files_of_calls_are_told(void)
 	}
 }
 
+/* The thread reads from this socket, `ns` after a slow call was told of. */
+static void read_from(uint64_t socket, uint64_t ns)
+{
+	fake_time_ns += ns;
+	__u64 context[] = {socket, 50, 0};
+	on_slow_call(context);
+}
+
+static void slow_call_has_the_stack_of_its_own_moment(void)
+{
+	reset();
+	chain(3);
+	read_from(1, 0);
+	CHECK(samples.count == 0);
+	uint64_t end = fake_time_ns;
+	note_slow(fake_tid, 1, end);
+	read_from(1, 500);
+	struct slip_sample *sample = (struct slip_sample *) samples.data;
+	CHECK(samples.count == 1 && stacks.count == 1 && sample->time_ns == end && sample->depth == 3 && sample->tid == fake_tid);
+	/* It is told once. */
+	read_from(1, 1);
+	CHECK(samples.count == 1);
+	/* Another thread came between, or reads from another socket, or it was long ago. */
+	note_slow(fake_tid + 1, 1, fake_time_ns);
+	read_from(1, 1);
+	note_slow(fake_tid, 2, fake_time_ns);
+	read_from(1, 1);
+	note_slow(fake_tid, 1, fake_time_ns);
+	read_from(1, SLOW_NOW_NS);
+	CHECK(samples.count == 1 && slow.end_ns == 0);
+	/* A stack that cannot be read. */
+	absent[0] = true;
+	note_slow(fake_tid, 1, fake_time_ns);
+	read_from(1, 1);
+	CHECK(samples.count == 2 && sample->flags & SLIP_SAMPLE_FAILED && !sample->stack);
+}
+
 static void waits_without_a_stack_are_told_or_left_out(void)
 {
 	reset();
@@ -1194,6 +1236,7 @@ int main(void)
 	who_waits_now_is_listed();
 	files_of_calls_are_told();
 	waits_without_a_stack_are_told_or_left_out();
+	slow_call_has_the_stack_of_its_own_moment();
 	chain_is_copied();
 	frames_are_followed_wherever_they_lie();
 	frames_are_followed_from_where_the_outermost_was();

@@ -265,6 +265,7 @@ pub(crate) fn run(options: &TraceOptions) -> Result<(), Failure> {
     let mut launched =
         if options.command.is_empty() { None } else { Some(start(&options.command, false, &mut sampler)?) };
     let (target, text) = target_of(&options.target, launched.as_ref().map(Launched::pid))?;
+    let text = options.command.first().map_or(text, |program| format!("-- {program}"));
     let mut session = Session::new(session_options, TargetSet::find(target)?, &mut sampler).remembering();
     session.prepare().map_err(|error| match error {
         SessionError::Issue { pid, issue: TargetIssue::NeedsOutside { reason } } => {

@@ -333,10 +333,14 @@ impl KernelSampler {
     }
 
     fn store(&mut self, look: &Look, (now, now_ns): (Instant, u64), start_ns: u64, sink: &mut Sink) {
-        let Some(target) = self.processes.iter_mut().find(|target| target.id == look.id) else { return };
+        let Some(target) = self.processes.iter_mut().find(|target| target.id == look.id) else {
+            self.see_slow(look, Err(NoStack::Unreadable));
+            return;
+        };
         if look.is_foreign || target.is_gone {
             // A thread that has nothing to do with the interpreter.
-            self.see_slow(look, Err(NoStack::NoCode));
+            let reason = if look.is_foreign { NoStack::NoCode } else { NoStack::Unreadable };
+            self.see_slow(look, Err(reason));
             return;
         }
         if !std::mem::replace(&mut target.has_begun, true) {
