@@ -10,12 +10,13 @@ use slip_probe::SlowCall;
 const TURNS: u32 = 2;
 
 /// What is not seen of calls.
-pub const CANNOT_SEE: [&str; 6] = [
+pub const CANNOT_SEE: [&str; 7] = [
     "calls begin with the first byte that is sent: what connecting took is not in them",
     "of several questions that are sent before the first answer is read, one call is told",
     "a call whose answer is never read is not told, nor is one over UDP, as to a name server",
     "of what is sent over TLS the command is not seen",
     "who had the CPU while a thread was ready to run is not told of single calls",
+    "the stack of a PHP request that ends before its functions are named, some milliseconds after the call, is not shown",
     "stacks have functions of PHP and Python alone, of more than 128 not the outer ones",
 ];
 

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
-use slip_testkit::fpm::{Fpm, builds};
+use slip_testkit::fpm::{Build, Fpm, builds};
 use slip_testkit::skip;
 use tempfile::TempDir;
 
@@ -79,9 +79,13 @@ impl Tracer {
         fs::read_to_string(self.path(name)).unwrap()
     }
 
-    /// All that it printed, once it has told so many calls; it is interrupted then.
-    fn finish(mut self, calls: usize, mark: &str) -> String {
-        wait_for("slow calls", || (self.read("out").matches(mark).count() >= calls).then_some(()));
+    /// Until it has told a call.
+    fn wait(&self, mark: &str) {
+        wait_for("a slow call", || self.read("out").contains(mark).then_some(()));
+    }
+
+    /// All that it printed; it is interrupted.
+    fn finish(mut self) -> String {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args(["-s", "INT", &pid]).status().unwrap().success());
         assert_eq!(self.child.wait().unwrap().code(), Some(130), "{}", self.read("err"));
@@ -137,33 +141,48 @@ function ask_slowly($server) {{
 $server = stream_socket_client('tcp://127.0.0.1:{port}');
 for ($i = 0; $i < 5; $i++) ask($server, \"*2\\r\\n$3\\r\\nGET\\r\\n$7\\r\\n{KEY}\\r\\n\");
 ask_slowly($server);
+while (!file_exists(__DIR__ . '/go')) usleep(2000);
 echo 'done';
 "
     )
+}
+
+/// A pool whose worker has served once.
+fn pool(build: &Build, port: u16) -> Fpm {
+    let fpm = Fpm::start(build, &[("index.php", &script(port))]);
+    fs::write(fpm.outside.join("go"), "").unwrap();
+    fpm.fetch("index.php", "/");
+    fs::remove_file(fpm.outside.join("go")).unwrap();
+    fpm
+}
+
+/// One request, which goes on until its slow call has been told: what its functions are called is known as long as it runs.
+fn serve_one(fpm: &Fpm, tracer: &Tracer, mark: &str) {
+    thread::scope(|scope| {
+        let fetched = scope.spawn(|| fpm.fetch("index.php", "/"));
+        tracer.wait(mark);
+        fs::write(fpm.outside.join("go"), "").unwrap();
+        assert_eq!(fetched.join().unwrap(), "done");
+    });
 }
 
 #[test]
 fn a_slow_call_of_php_is_told_once_with_its_line() {
     let port = serve();
     for build in builds().into_iter().filter(|build| build.opcache) {
-        let fpm = Fpm::start(&build, &[("index.php", &script(port))]);
-        fpm.fetch("index.php", "/");
+        let fpm = pool(&build, port);
         let asked = ["--fpm", &fpm.pool, "--format", "json"];
         let Some(tracer) = Tracer::start(&asked) else { return };
-        for _ in 0..2 {
-            assert_eq!(fpm.fetch("index.php", "/"), "done");
-        }
-        let (calls, summary) = parse(&tracer.finish(2, "\"call\""));
-        assert_eq!(calls.len(), 2, "{}: {calls:?}", build.label());
-        for call in &calls {
-            assert_slow(call, port, "ask_slowly", &fpm.inside.join("index.php"), 8);
-            assert_eq!(call["frames"][0]["name"], "fgets");
-        }
+        serve_one(&fpm, &tracer, "\"call\"");
+        let (calls, summary) = parse(&tracer.finish());
+        let [call] = &calls[..] else { panic!("{}: {calls:?}", build.label()) };
+        assert_slow(call, port, "ask_slowly", &fpm.inside.join("index.php"), 8);
+        assert_eq!(call["frames"][0]["name"], "fgets");
         assert_eq!(
             (&summary["calls"], &summary["slow"], &summary["lost"]),
-            (&12.into(), &2.into(), &0.into())
+            (&6.into(), &1.into(), &0.into())
         );
-        assert_eq!(summary["servers"][0]["slow"], 2);
+        assert_eq!(summary["servers"][0]["slow"], 1);
     }
 }
 
@@ -171,11 +190,10 @@ fn a_slow_call_of_php_is_told_once_with_its_line() {
 fn text_has_the_call_its_longest_part_and_its_line() {
     let port = serve();
     let Some(build) = builds().into_iter().find(|build| build.opcache) else { return };
-    let fpm = Fpm::start(&build, &[("index.php", &script(port))]);
-    fpm.fetch("index.php", "/");
+    let fpm = pool(&build, port);
     let Some(tracer) = Tracer::start(&["--fpm", &fpm.pool, "--endpoint", "redis"]) else { return };
-    fpm.fetch("index.php", "/");
-    let out = tracer.finish(1, "server work");
+    serve_one(&fpm, &tracer, "server work");
+    let out = tracer.finish();
     assert!(!out.contains(KEY), "{out}");
     let lines: Vec<&str> = out.lines().collect();
     let worker = fpm.workers()[0];
@@ -211,7 +229,8 @@ for _ in sys.stdin:
     let pid = target.pid();
     let Some(tracer) = Tracer::start(&["--pid", &pid, "--format", "json"]) else { return };
     target.0.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
-    let (calls, summary) = parse(&tracer.finish(1, "\"call\""));
+    tracer.wait("\"call\"");
+    let (calls, summary) = parse(&tracer.finish());
     let [call] = &calls[..] else { panic!("{calls:?}") };
     assert_slow(call, port, "ask_slowly", &file, 4);
     assert_eq!(call["pid"].to_string(), pid);
