@@ -387,6 +387,7 @@ int on_slow_call(__u64 *context)
 		.time_ns = end,
 		.tid = ids.pid,
 	};
+	scratch->outermost = scratch->state = 0;
 	bool walked = walk(scratch, target, task->thread.fsbase, 0, regs->r14, regs->r15);
 	if (!walked && scratch->cframe) {
 		walked = copy_caller_by(scratch, target, regs);
