@@ -157,7 +157,7 @@ static __always_inline __u64 begin_wait(struct task_struct *task, bool preempted
 	if (!regs) {
 		return 0;
 	}
-	__s32 call = preempted ? SLIP_CALL_PREEMPTED : regs->orig_rax < 1024 ? regs->orig_rax : SLIP_CALL_NONE;
+	__s32 call = preempted ? SLIP_CALL_PREEMPTED : call_of(task, regs);
 	scratch->sample = (struct slip_sample) {
 		.kind = SLIP_EVENT_WAIT,
 		.id = target->id,

@@ -116,9 +116,11 @@ struct slip_kernel_stack {
 /* `instruction` is the innermost frame's; 0 if compiled code runs, which keeps none. */
 #define SLIP_SAMPLE_HAS_INSTRUCTION 16
 
-/* In the place of a system call: a page was missing, or the thread was ready to go on and had to leave its CPU to another. */
+/* In the place of a system call: a page was missing; the thread was ready to go on and had to leave its CPU to another; or a signal or
+ * a debugger has stopped it. */
 #define SLIP_CALL_NONE -1
 #define SLIP_CALL_PREEMPTED -2
+#define SLIP_CALL_STOPPED -3
 
 /* In the place of a file's type, as in `st_mode`: the call names no file, as `poll` to pass time. */
 #define SLIP_FILE_NONE 1

@@ -28,6 +28,16 @@ static __always_inline __u32 file_of_call(struct task_struct *task, __s32 call, 
 	return 0;
 }
 
+/* What a thread that is blocked has called. */
+static __always_inline __s32 call_of(const struct task_struct *task, const struct pt_regs *regs)
+{
+	/* __TASK_STOPPED and __TASK_TRACED. */
+	if (task->__state & 0xc) {
+		return SLIP_CALL_STOPPED;
+	}
+	return regs->orig_rax < 1024 ? regs->orig_rax : SLIP_CALL_NONE;
+}
+
 static __always_inline __u32 turn_now(void)
 {
 	__u32 at = 0;

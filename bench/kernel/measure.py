@@ -41,6 +41,7 @@ REASONS = {
     "waits_for_page": "page_fault",
     "waits_for_several": "poll",
     "waits_for_child": "child",
+    "is_stopped": "stopped",
 }
 
 

@@ -457,7 +457,7 @@ def main():
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     options.samples = options.samples or (3_000 if options.quick else 100_000)
-    options.rounds = options.rounds or (1 if options.quick else 5)
+    options.rounds = options.rounds or (1 if options.quick else 10)
     bars, skipped, passed, failed = Bars(), 0, 0, 0
     heads = "asked tried failed shown impossible line A A_real distance noise".split()
     print(f"{'target':<22} {'reader':<8} " + "{:>8} {:>7} {:>8} {:>7} {:>9} {:>9} {:>7} {:>7} {:>7} {:>6}".format(*heads))

@@ -75,6 +75,10 @@ impl<M: Memory + ?Sized> Memory for Nested<'_, M> {
         self.memory.read(addr, buf)
     }
 
+    fn stands_still(&self) -> bool {
+        self.memory.stands_still()
+    }
+
     fn read_ranges(&self, ranges: &[Range], buf: &mut [u8]) -> Result<usize, ReadError> {
         let Some(order) = self.order(ranges) else { return self.memory.read_ranges(ranges, buf) };
         let sorted: Vec<Range> = order.iter().map(|at| ranges[*at]).collect();

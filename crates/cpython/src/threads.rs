@@ -313,6 +313,11 @@ impl Anchor for ThreadAnchor {
         any
     }
 
+    fn names_innermost(&self) -> bool {
+        // The other one is named some instructions before it is filled in.
+        matches!(self.offsets.current, CurrentFrame::Direct(_))
+    }
+
     fn standing_frame(&self) -> Option<(RemoteAddr, &[u8])> {
         let (addr, bytes) = self.base_frame.as_ref()?;
         (Some(*addr) == self.base_addr).then_some((*addr, bytes))

@@ -47,6 +47,10 @@ impl<M: Memory + ?Sized> Memory for Trailing<'_, M> {
         self.memory.read(addr, buf)
     }
 
+    fn stands_still(&self) -> bool {
+        self.memory.stands_still()
+    }
+
     fn read_ranges(&self, ranges: &[Range], buf: &mut [u8]) -> Result<usize, ReadError> {
         let copied = &mut *self.copied.borrow_mut();
         if copied.is_done {

@@ -236,11 +236,13 @@ pub enum WaitReason {
     Poll,
     /// The end of a child.
     Child,
+    /// To be continued: a signal or a debugger has stopped it.
+    Stopped,
 }
 
 impl WaitReason {
     /// All, by number.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Other,
         Self::Cpu,
         Self::Socket,
@@ -251,6 +253,7 @@ impl WaitReason {
         Self::PageFault,
         Self::Poll,
         Self::Child,
+        Self::Stopped,
     ];
 }
 

@@ -32,8 +32,9 @@ use self::tracefs::Tracefs;
 pub(crate) use self::wire::ENDPOINTS;
 pub use self::wire::{BudgetEvent, ServedTimes, SlowCall, ThreadTimes};
 use crate::ProbeError;
+use crate::clock;
 use crate::probe::{
-    INITIAL_NAMESPACE, find_map, find_program, listen_to_libbpf, loading, online_cpus, other, pid_namespace,
+    INITIAL_NAMESPACE, find_map, find_program, listen_to_libbpf, loading, other, pid_namespace,
 };
 use crate::rung::{BudgetSource, Rung};
 
@@ -186,7 +187,7 @@ impl BudgetProbe {
         let attach = |name: &str| find_program(&object, name)?.attach().map_err(|error| other(&error));
         let (add_threads, list_threads) = (attach("add_threads")?, attach("list_threads")?);
         let mut links = Vec::new();
-        for cpu in online_cpus() {
+        for cpu in clock::online_cpus() {
             for kind in FAULTS {
                 let event = open_perf_event(PerfEvent::Software(kind), 1, 0, PerfScope::Cpu(cpu));
                 links.push(attach_perf(&object, "account_fault_end", event, cpu)?);

@@ -5,6 +5,7 @@
 //! interpreter: [`slip_remote::StackPlan`] says how its stacks are walked.
 
 mod budget;
+mod clock;
 mod polled;
 mod probe;
 mod rung;

@@ -13,10 +13,11 @@ use libbpf_rs::{
     Iter, Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel, ProgramMut,
     RingBuffer, RingBufferBuilder,
 };
-use slip_remote::{PerfEvent, PerfScope, StackPlan, open_perf_event};
+use slip_remote::StackPlan;
 use thiserror::Error;
 
 use crate::budget::BudgetProbe;
+use crate::clock;
 use crate::symbols::KernelSymbols;
 use crate::wait::{Sleeper, WaitKey, Waited};
 use crate::wire::{self, Event};
@@ -26,9 +27,6 @@ static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/sample.bpf.o"))
 
 /// What libbpf has to say of the program that is being loaded.
 static SAID: Mutex<String> = Mutex::new(String::new());
-
-/// Of `enum perf_sw_ids` (`include/uapi/linux/perf_event.h`).
-const PERF_COUNT_SW_CPU_CLOCK: u64 = 0;
 
 /// Programs that see waits, and maps that only they use: they need Linux 5.15.
 const WAIT_PROGRAMS: [&str; 3] = ["on_switch", "on_wakeup", "list_sleepers"];
@@ -206,14 +204,10 @@ impl Probe {
         let mut links = Vec::new();
         if let Some(interval_ns) = options.interval_ns {
             let program = find_program(&object, program)?;
-            for cpu in online_cpus() {
-                let clock = open_perf_event(
-                    PerfEvent::Software(PERF_COUNT_SW_CPU_CLOCK),
-                    interval_ns,
-                    0,
-                    PerfScope::Cpu(cpu),
-                );
-                let clock = clock.map_err(|error| ProbeError::Event { cpu, error })?;
+            let periods_ns = clock::periods_ns(interval_ns);
+            let each = |cpu| periods_ns.iter().map(move |period_ns| (cpu, *period_ns));
+            for (cpu, period_ns) in clock::online_cpus().into_iter().flat_map(each) {
+                let clock = clock::open(cpu, period_ns).map_err(|error| ProbeError::Event { cpu, error })?;
                 links.push(program.attach_perf_event(clock.as_raw_fd()).map_err(|error| other(&error))?);
                 // The link closes it.
                 let _ = clock.into_raw_fd();
@@ -491,30 +485,5 @@ pub(crate) fn loading(error: &libbpf_rs::Error) -> ProbeError {
         _ => {
             ProbeError::Load(format!("{error}\n{}", SAID.lock().map(|said| said.clone()).unwrap_or_default()))
         }
-    }
-}
-
-/// The CPUs that are there now, from text such as `0-3,6`.
-pub(crate) fn online_cpus() -> Vec<u32> {
-    let text = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
-    parse_cpus(text.trim())
-}
-
-fn parse_cpus(text: &str) -> Vec<u32> {
-    let range = |part: &str| {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        Some(first.parse::<u32>().ok()?..=last.parse().ok()?)
-    };
-    text.split(',').filter_map(range).flatten().collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn cpus_are_listed_in_ranges() {
-        assert_eq!(parse_cpus("0-2,5,7-8"), [0, 1, 2, 5, 7, 8]);
-        assert_eq!(parse_cpus(""), []);
     }
 }

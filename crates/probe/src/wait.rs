@@ -13,8 +13,9 @@ const WAIT_BYTES: usize = 24;
 /// `struct slip_thread`: a sleeper, another key with its turn, the target and its generation, and four words.
 const THREAD_BYTES: usize = Sleeper::BYTES + KEY_BYTES + 8 + TARGET_BYTES + 32;
 
-/// `SLIP_CALL_NONE`, `SLIP_CALL_PREEMPTED`, `SLIP_FILE_NONE`
+/// `SLIP_CALL_NONE`, `SLIP_CALL_STOPPED`, `SLIP_CALL_PREEMPTED`, `SLIP_FILE_NONE`
 const CALL_NONE: i32 = -1;
+const CALL_STOPPED: i32 = -3;
 const CALL_PREEMPTED: i32 = -2;
 const FILE_NONE: u32 = 1;
 
@@ -107,6 +108,7 @@ impl WaitKey {
         match (self.call, self.file) {
             (CALL_PREEMPTED, _) => WaitReason::Cpu,
             (CALL_NONE, _) => WaitReason::PageFault,
+            (CALL_STOPPED, _) => WaitReason::Stopped,
             (call, file) => reason_of_call(call, file),
         }
     }
@@ -264,8 +266,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_system_call_is_a_page_or_a_cpu() {
+    fn what_is_no_system_call_is_a_page_a_cpu_or_a_stop() {
         assert_eq!(reason(i64::from(CALL_NONE), 0), WaitReason::PageFault);
+        assert_eq!(reason(i64::from(CALL_STOPPED), 0), WaitReason::Stopped);
         assert_eq!(reason(i64::from(CALL_PREEMPTED), 0), WaitReason::Cpu);
     }
 

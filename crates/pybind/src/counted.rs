@@ -45,6 +45,10 @@ impl<M: Memory> Memory for Counted<'_, M> {
         result
     }
 
+    fn stands_still(&self) -> bool {
+        self.memory.stands_still()
+    }
+
     fn read_ranges(&self, ranges: &[Range], buf: &mut [u8]) -> Result<usize, ReadError> {
         let done = self.memory.read_ranges(ranges, buf)?;
         self.count(ranges.len(), done, buf.len());

@@ -97,7 +97,12 @@ fn read_from_outside(options: &Options, pause: bool) -> Result<Seen, Failed> {
     let (mut sampler, mut sink) = (OutsideSampler::new(mode), Sink::new());
     add(&mut sampler, options.pid, &mut sink)?;
     let begin = Instant::now();
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let asked = at_each_tick(options, |_| {
+        if pause {
+            // The reference must not be in step with the target.
+            thread::sleep(options.interval.mul_f64(random.next()));
+        }
         sampler.sample(begin.elapsed().as_nanos() as u64, &mut sink);
         Ok(())
     })?;
@@ -107,6 +112,18 @@ fn read_from_outside(options: &Options, pause: bool) -> Result<Seen, Failed> {
 
 fn add(sampler: &mut dyn Sampler, pid: u32, sink: &mut Sink) -> Result<(), Failed> {
     sampler.add(pid, 0, sink).map_err(|issue| format!("process {pid}: {issue:?}").into())
+}
+
+/// Numbers from 0 to 1 (xorshift64).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> f64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) as f64 / (1_u64 << 53) as f64
+    }
 }
 
 /// Calls `look` at each tick that is not over yet, and returns how many there were altogether.

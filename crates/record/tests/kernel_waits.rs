@@ -142,6 +142,7 @@ fn python_waits_are_as_long_as_they_were_and_for_what_they_were() {
         ("waits_for_page", WaitReason::PageFault),
         ("waits_for_several", WaitReason::Poll),
         ("waits_for_child", WaitReason::Child),
+        ("is_stopped", WaitReason::Stopped),
     ];
     for python in pythons().into_iter().filter(|python| python.version >= (3, 8)) {
         let child = Launch::script(&python, "python/waits.py").arg(TIMES).start().unwrap();

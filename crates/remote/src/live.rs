@@ -5,6 +5,8 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use thiserror::Error;
 
@@ -62,8 +64,10 @@ pub struct LiveProcess {
     first: RemoteAddr,
     shared: Vec<SharedRange>,
     /// Interpreter candidates: the program first, then its libraries, each with what must be added to an address.
-    modules: Vec<(std::sync::Arc<ElfFacts>, u64)>,
+    modules: Vec<(Arc<ElfFacts>, u64)>,
     program: PathBuf,
+    /// Whether we hold all of its threads stopped.
+    pub(crate) is_stopped: Arc<AtomicBool>,
 }
 
 impl LiveProcess {
@@ -92,6 +96,7 @@ impl LiveProcess {
             modules: Vec::new(),
             program: fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default(),
             shared: mappings.iter().filter_map(shared_range).collect(),
+            is_stopped: Arc::default(),
         };
         // `maps` only needs permission to look; reading memory asks for more. Find out now, where it can be explained.
         match process.read(process.first, &mut [0]) {
@@ -143,6 +148,10 @@ impl Memory for LiveProcess {
             1 => Ok(()),
             _ => Err(ReadError::Unmapped { addr, len }),
         }
+    }
+
+    fn stands_still(&self) -> bool {
+        self.is_stopped.load(Ordering::Relaxed)
     }
 
     fn read_ranges(&self, ranges: &[Range], buf: &mut [u8]) -> Result<usize, ReadError> {

@@ -98,6 +98,11 @@ pub trait Memory {
     /// [`ReadError::Unmapped`] if any byte of the range is not readable. `buf` is unspecified then.
     fn read(&self, addr: RemoteAddr, buf: &mut [u8]) -> Result<(), ReadError>;
 
+    /// Whether nothing of it changes between one read and the next, as of a process that is stopped.
+    fn stands_still(&self) -> bool {
+        false
+    }
+
     /// Copies `ranges`, in this order, one after the other into `buf`, in one system call where possible.
     ///
     /// `buf` must be as long as all ranges together. Returns how many ranges, from the first, were copied whole: fewer

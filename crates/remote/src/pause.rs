@@ -3,6 +3,8 @@
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,6 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub struct Pause {
     /// The process, also if its pid goes to another one. `None` if it had been stopped before: it stays so.
     pidfd: Option<OwnedFd>,
+    /// Of the process.
+    is_stopped: Arc<AtomicBool>,
 }
 
 impl Pause {
@@ -37,15 +41,18 @@ impl Pause {
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
         }
         let mut moving = threads_of(pid);
+        let is_stopped = Arc::clone(&process.is_stopped);
         if moving.iter().all(|tid| state(pid, *tid) == Some('T')) {
-            return Ok(Self { pidfd: None });
+            // Who stopped it may continue it at any moment.
+            return Ok(Self { pidfd: None, is_stopped });
         }
         signal(&pidfd, libc::SIGSTOP)?;
         let end = Instant::now() + PATIENCE;
         loop {
             moving.retain(|tid| !matches!(state(pid, *tid), None | Some('T' | 't' | 'D' | 'Z' | 'X')));
             if moving.is_empty() || Instant::now() >= end {
-                return Ok(Self { pidfd: Some(pidfd) });
+                is_stopped.store(moving.is_empty(), Ordering::Relaxed);
+                return Ok(Self { pidfd: Some(pidfd), is_stopped });
             }
             thread::yield_now();
         }
@@ -54,6 +61,7 @@ impl Pause {
 
 impl Drop for Pause {
     fn drop(&mut self) {
+        self.is_stopped.store(false, Ordering::Relaxed);
         if let Some(pidfd) = &self.pidfd {
             // Nothing can be done if it fails: the process is gone.
             let _ = signal(pidfd, libc::SIGCONT);
@@ -89,6 +97,7 @@ mod tests {
     use std::process::{Child, Command, Stdio};
 
     use super::*;
+    use crate::Memory;
 
     /// A program that is killed when it is dropped.
     struct Target(Child);
@@ -119,9 +128,9 @@ mod tests {
         let (target, process) = Target::start("while :; do :; done");
         for _ in 0..20 {
             let pause = Pause::stop(&process).unwrap();
-            assert!(target.stands());
+            assert!(target.stands() && process.stands_still());
             drop(pause);
-            assert!(!target.stands());
+            assert!(!target.stands() && !process.stands_still());
         }
     }
 

@@ -205,6 +205,10 @@ impl<M: Memory + ?Sized> Memory for Remembered<'_, M> {
         Ok(())
     }
 
+    fn stands_still(&self) -> bool {
+        self.memory.stands_still()
+    }
+
     fn read_ranges(&self, ranges: &[Range], buf: &mut [u8]) -> Result<usize, ReadError> {
         let state = &mut *self.state.borrow_mut();
         if state.is_fetched {

@@ -53,6 +53,7 @@ pub(crate) fn marker(reason: WaitReason) -> &'static str {
         WaitReason::PageFault => "[waits: page fault]",
         WaitReason::Poll => "[waits: poll]",
         WaitReason::Child => "[waits: child]",
+        WaitReason::Stopped => "[stopped]",
     }
 }
 
@@ -69,5 +70,6 @@ pub(crate) fn in_words(reason: WaitReason) -> &'static str {
         WaitReason::PageFault => "a page of its memory",
         WaitReason::Poll => "one of several things (poll)",
         WaitReason::Child => "a child",
+        WaitReason::Stopped => "who stopped it, to go on",
     }
 }

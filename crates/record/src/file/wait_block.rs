@@ -116,7 +116,7 @@ mod tests {
         // Only the plane of the reasons counts up.
         let mut bytes = encode(&waits, None);
         let at = bytes.windows(3).position(|three| three == [7, 8, 9]).unwrap();
-        bytes[at + 2] = 10;
+        bytes[at + 2] = 99;
         let unknown = decode_body(&bytes[4..]).unwrap();
         assert_eq!((unknown[8].reason, unknown[9].reason), (WaitReason::Poll, WaitReason::Other));
     }

@@ -563,3 +563,56 @@ fn an_outermost_frame_that_never_changes_is_copied_once() {
     let last = target.0.borrow().last().cloned();
     assert_eq!(last, Some(vec![frame, Range::new(RemoteAddr(ANCHOR), 8), frame]));
 }
+
+/// A target that is stopped while a call begins: its frame is the innermost one, but its caller does not say yet that it waits.
+struct Stopped(Runner);
+
+impl Memory for Stopped {
+    fn read(&self, addr: RemoteAddr, buf: &mut [u8]) -> Result<(), ReadError> {
+        self.0.read(addr, buf)
+    }
+
+    fn stands_still(&self) -> bool {
+        true
+    }
+}
+
+/// As `FixedAnchor`, which speaks, but what it tells is the innermost frame at every moment.
+struct ToldAnchor(FixedAnchor);
+
+impl Anchor for ToldAnchor {
+    fn calling(&self, read: &dyn Fn(RemoteAddr, &mut [u8]) -> bool, caller: &[u8], callee: &[u8]) -> Calling {
+        self.0.calling(read, caller, callee)
+    }
+
+    fn names_innermost(&self) -> bool {
+        true
+    }
+
+    fn ranges(&self, out: &mut Vec<Range>) {
+        self.0.ranges(out);
+    }
+
+    fn decode(&mut self, bytes: &[u8]) -> Option<Head> {
+        self.0.decode(bytes)
+    }
+}
+
+#[test]
+fn what_a_stopped_target_tells_is_not_judged_by_its_frames() {
+    let runner = Runner::new(1, 0);
+    let all = runner.state.borrow().functions.clone();
+    let caller = (all.len() - 2) * FRAME as usize + 16;
+    runner.state.borrow_mut().stack[caller..caller + 8].fill(0);
+    let (mut reader, mut chain) = (reader(), Chain::default());
+    let mut anchor = ToldAnchor(FixedAnchor { speaks: true });
+    // Of one that runs the innermost frame may be left over.
+    let _ = reader.read(&runner, &mut anchor, &mut chain);
+    assert_ne!(functions(&chain), all);
+    for _ in 0..3 {
+        assert_eq!(reader.read(&Stopped(Runner::new(1, 0)), &mut anchor, &mut chain), Ok(Outcome::Clean));
+        assert_eq!(functions(&chain), all);
+    }
+    assert_eq!(reader.read(&Stopped(runner), &mut anchor, &mut chain), Ok(Outcome::Clean));
+    assert_eq!(functions(&chain), all);
+}

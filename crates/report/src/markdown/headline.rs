@@ -133,6 +133,7 @@ fn what_to_look_at(reason: WaitReason) -> &'static str {
         WaitReason::Sleep => "look at whether it has to",
         WaitReason::PageFault => "look at whether memory is short",
         WaitReason::Child => "look at what the child does",
+        WaitReason::Stopped => "look at who sends it SIGSTOP or traces it",
         WaitReason::Poll | WaitReason::Cpu | WaitReason::Other => "look at what it waits for",
     }
 }
