@@ -913,16 +913,16 @@ int account_close(struct call_entry *context)
 	return 0;
 }
 
-/* Connections that come to where this socket listens are a target's. */
-static __always_inline void note_listening(const struct file *file)
+/* listen: from now on a thread of a target waits for connections there. */
+SEC("tracepoint")
+int account_listen_end(struct call_exit *context)
 {
-	const struct sock *socket = type_of_file(file) == TYPE_SOCKET ? socket_of_file(file) : NULL;
-	__u32 port = socket && is_inet(family_of(socket)) ? BPF_CORE_READ(socket, __sk_common.skc_num) : 0;
-	__u8 *listens = port ? bpf_map_lookup_elem(&listening_ports, &port) : NULL;
+	const struct sock *socket = own_thread() && context->result == 0 ? socket_of_own_call() : NULL;
 
-	if (listens) {
-		*listens = 1;
+	if (socket) {
+		note_listening(socket);
 	}
+	return 0;
 }
 
 /* accept, accept4: who asks for the next connection has done with the last one, unless it serves several. */
@@ -939,8 +939,11 @@ int account_accept(struct call_entry *context)
 	__u64 now = thread->since_ns;
 	if (thread->flags & SLIP_THREAD_RUNS) {
 		leave_run(thread);
-		/* When we asked where it listens, it did not yet. */
-		note_listening(file_of_number(task, context->arguments[0]));
+	}
+	/* Who has listened may be no target, and have done so, or handed it on, after we asked where targets do. */
+	const struct sock *socket = socket_of_number(task, context->arguments[0]);
+	if (socket) {
+		note_listening(socket);
 	}
 	end_requests(thread, now, thread->flags & SLIP_THREAD_STARTED);
 	if (thread->flags & SLIP_THREAD_UNKNOWN) {

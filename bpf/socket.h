@@ -126,6 +126,27 @@ static __always_inline bool has_listening_port(const struct sock *socket)
 	return listens && *listens;
 }
 
+/* Connections that come to where this socket listens are a target's. */
+static __always_inline void note_listening(const struct sock *socket)
+{
+	__u16 family = family_of(socket);
+	__u8 yes = 1;
+
+	if (is_inet(family)) {
+		__u32 port = BPF_CORE_READ(socket, __sk_common.skc_num);
+		__u8 *listens = bpf_map_lookup_elem(&listening_ports, &port);
+		if (listens && port && !*listens) {
+			*listens = 1;
+		}
+		return;
+	}
+	struct slip_endpoint_key key = {.family = AF_UNIX};
+	if (family == AF_UNIX && read_path(&key, BPF_CORE_READ((const struct unix_sock *) socket, addr))
+			&& !bpf_map_lookup_elem(&listening_paths, &key)) {
+		bpf_map_update_elem(&listening_paths, &key, &yes, BPF_ANY);
+	}
+}
+
 /* Where the other side of a connection listens; false if that cannot be told. */
 static __always_inline bool read_peer(struct slip_endpoint_key *key, const struct sock *socket)
 {

@@ -10,6 +10,8 @@
 mod blocking;
 #[path = "budget_of_cpu.rs"]
 mod cpu;
+#[path = "budget_of_listeners.rs"]
+mod listeners;
 #[path = "budget_of_loops.rs"]
 mod loops;
 #[path = "budget_of_python.rs"]

@@ -108,7 +108,7 @@ pub(super) const ATTACHED: [&str; 7] = [
 ];
 
 /// The same at system calls.
-pub(super) const CALLS: [AtCalls; 6] = [
+pub(super) const CALLS: [AtCalls; 7] = [
     (
         "account_memory_call_end",
         &[
@@ -134,6 +134,7 @@ pub(super) const CALLS: [AtCalls; 6] = [
     ("account_connect_end", &["sys_exit_connect"]),
     ("account_close", &["sys_enter_close"]),
     ("account_connect", &["sys_enter_connect"]),
+    ("account_listen_end", &["sys_exit_listen"]),
     ("account_accept", &["sys_enter_accept", "sys_enter_accept4"]),
 ];
 

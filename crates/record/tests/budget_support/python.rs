@@ -23,12 +23,17 @@ pub(crate) struct Server {
 impl Server {
     /// None if it is not installed. `arguments` follow the address, which has the option `bind` of its own.
     fn start(program: &str, bind: &[&str], arguments: &[&str]) -> Option<Self> {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        Self::start_at(program, port, bind, arguments)
+    }
+
+    /// The same at a port that is free.
+    pub(crate) fn start_at(program: &str, port: u16, bind: &[&str], arguments: &[&str]) -> Option<Self> {
         let path = Path::new("/usr/bin").join(program);
         if !path.exists() {
             skip(program, "it is not installed");
             return None;
         }
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let bind: Vec<String> = bind.iter().map(|word| word.replace("PORT", &port.to_string())).collect();
         let folder = fixtures().join("programs/python");
         let process = Command::new(path)
@@ -49,6 +54,11 @@ impl Server {
         }
         server.fetch("/");
         Some(server)
+    }
+
+    /// It listens there now.
+    pub(crate) fn moved_to(&mut self, port: u16) {
+        self.port = port;
     }
 
     pub(crate) fn pids(&self) -> Vec<u32> {

@@ -1,0 +1,151 @@
+//! Budgets of servers that listen at places of which nobody could know when the recording began.
+
+#![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
+
+mod budget_support;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use slip_model::{Language, ServedRequest};
+use slip_record::Books;
+use slip_testkit::{Child, Launch, pythons, skip};
+
+use self::budget_support::python::Server;
+use self::budget_support::{DRAG, PATIENCE, alone, assert_most, books, take};
+
+/// What is both read and written.
+trait Stream: Read + Write {}
+impl<T: Read + Write> Stream for T {}
+
+/// Sends a request to a place, a port or a path, which takes so long. Its answer is to be awaited.
+fn ask(place: &str, takes: Duration) -> BufReader<Box<dyn Stream>> {
+    let mut stream: Box<dyn Stream> = match place.parse::<u16>() {
+        Ok(port) => Box::new(TcpStream::connect(("127.0.0.1", port)).unwrap()),
+        Err(_) => Box::new(UnixStream::connect(place).unwrap()),
+    };
+    writeln!(stream, "{}", takes.as_secs_f64()).unwrap();
+    BufReader::new(stream)
+}
+
+fn finish(mut asked: BufReader<Box<dyn Stream>>) {
+    let mut line = String::new();
+    asked.read_line(&mut line).unwrap();
+    assert_eq!(line, "served\n");
+}
+
+/// `fixtures/programs/python/listens.py`; none without Python.
+fn program() -> Option<Child> {
+    let Some(python) = pythons().into_iter().next() else {
+        skip("a server in Python", "no Python is installed");
+        return None;
+    };
+    let mut program = Launch::script(&python, "python/listens.py").start().unwrap();
+    program.wait_ready().unwrap();
+    Some(program)
+}
+
+fn told(program: &mut Child) -> String {
+    program.read_line(PATIENCE).unwrap()
+}
+
+/// Has the worker serve a request at each place at once: who comes second waits in the queue for as long as the first takes. Both are
+/// in the books, with the time in the queue.
+fn assert_queue(books: &mut Books, first: &str, second: &str) {
+    let requests = |books: &mut Books, count| take(books, count).1;
+    let asked = ask(first, DRAG);
+    let waits = ask(second, Duration::ZERO);
+    finish(asked);
+    finish(waits);
+    let served = requests(books, 2);
+    assert_eq!(served.len(), 2, "{served:?}");
+    let queue_ns = |request: &ServedRequest| request.begin_ns - request.queued_ns;
+    let last = served.iter().max_by_key(|request| queue_ns(request)).unwrap();
+    assert_most(queue_ns(last), DRAG.as_nanos() as u64, &format!("queue at {second}"));
+}
+
+#[test]
+fn places_where_a_worker_begins_to_listen_later_are_its_own() {
+    let _alone = alone();
+    let Some(mut program) = program() else { return };
+    program.send("listen 0").unwrap();
+    let first = told(&mut program);
+    let Some(mut books) = books() else { return };
+    books.add(program.pid(), Language::Python, "service").unwrap();
+    finish(ask(&first, Duration::ZERO));
+    take(&mut books, 1);
+    let path = program.folder_outside().join("socket");
+    for place in ["0", path.to_str().unwrap()] {
+        program.send(&format!("listen {place}")).unwrap();
+        let second = told(&mut program);
+        assert_queue(&mut books, &first, &second);
+    }
+}
+
+#[test]
+fn a_place_where_somebody_else_listens_for_a_worker_is_its_own() {
+    let _alone = alone();
+    for is_path in [false, true] {
+        let Some(mut program) = program() else { return };
+        let path = program.folder_outside().join("socket");
+        program.send(&format!("lend {}", if is_path { path.to_str().unwrap() } else { "0" })).unwrap();
+        let worker = told(&mut program).parse().unwrap();
+        let Some(mut books) = books() else { return };
+        books.add(worker, Language::Python, "service").unwrap();
+        // Now it listens, and the worker asks for the first connection.
+        program.send("go").unwrap();
+        let place = told(&mut program);
+        finish(ask(&place, Duration::ZERO));
+        take(&mut books, 1);
+        assert_queue(&mut books, &place, &place);
+    }
+}
+
+#[test]
+fn a_server_that_is_told_to_listen_elsewhere_is_followed() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let configuration = folder.path().join("gunicorn.conf.py");
+    let bind = |port: u16| fs::write(&configuration, format!("bind = '127.0.0.1:{port}'\n")).unwrap();
+    let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let (first, second) = (free(), free());
+    bind(first);
+    let arguments = ["--workers", "1", "served:app"];
+    let Some(mut server) =
+        Server::start_at("gunicorn", first, &["-c", configuration.to_str().unwrap()], &arguments)
+    else {
+        return;
+    };
+    let before = server.pids();
+    let Some(mut books) = server.books() else { return };
+    server.fetch("/");
+    assert_eq!(take(&mut books, 1).1.len(), 1);
+    bind(second);
+    Command::new("kill").args(["-HUP", &before[0].to_string()]).status().unwrap();
+    let end = Instant::now() + PATIENCE;
+    let workers = loop {
+        let pids = server.pids();
+        // The old worker has gone, and the new one is there.
+        if pids.len() == 2 && pids[1] != before[1] && TcpStream::connect(("127.0.0.1", second)).is_ok() {
+            break pids;
+        }
+        assert!(Instant::now() < end, "gunicorn does not listen on the other port");
+        thread::sleep(Duration::from_millis(10));
+    };
+    server.moved_to(second);
+    books.add(workers[1], Language::Python, "service").unwrap();
+    server.fetch("/");
+    take(&mut books, 1);
+    thread::scope(|scope| {
+        scope.spawn(|| server.fetch("/sleep"));
+        scope.spawn(|| server.fetch("/sleep"));
+    });
+    let (_, requests) = take(&mut books, 2);
+    let longest = requests.iter().map(|request| request.begin_ns - request.queued_ns).max().unwrap();
+    assert_most(longest, DRAG.as_nanos() as u64, "queue of the new worker");
+}
