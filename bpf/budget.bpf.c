@@ -995,7 +995,7 @@ int account_exec(__u64 *context)
 {
 	struct task_struct *task = (struct task_struct *) context[0];
 	struct slip_thread *thread = thread_of(task);
-	__u32 pid = task->tgid;
+	__u32 pid = thread ? thread->pid : 0;
 	const struct slip_budget_target *target = thread ? bpf_map_lookup_elem(&budget_targets, &pid) : NULL;
 
 	if (!target || target->run < SLIP_RUN_EXEC) {
@@ -1041,7 +1041,7 @@ int account_opened(struct call_exit *context)
 	if (!thread || !(thread->flags & SLIP_THREAD_STARTS) || context->result < 0) {
 		return 0;
 	}
-	__u32 pid = task->tgid;
+	__u32 pid = thread->pid;
 	const struct slip_budget_target *target = bpf_map_lookup_elem(&budget_targets, &pid);
 	const struct file *file = file_of_number(task, context->result);
 	if (target && target->script && file && BPF_CORE_READ(file, f_inode, i_ino) == target->script) {
@@ -1093,6 +1093,25 @@ int account_exit(__u64 *context)
 	return 0;
 }
 
+/* How many pid namespaces there are around the loader's, by whose numbers it knows processes. */
+__u32 pid_level;
+
+/* The number that the loader knows a task by. It asks for none that has no number in its namespace. */
+static __always_inline __u32 number_of(const struct task_struct *task)
+{
+	__u32 number = 0;
+
+	if (!pid_level) {
+		return BPF_CORE_READ(task, pid);
+	}
+	const struct pid *pid = BPF_CORE_READ(task, thread_pid);
+	if (pid_level <= BPF_CORE_READ(pid, level)) {
+		const char *numbers = (const char *) pid + bpf_core_field_offset(struct pid, numbers);
+		bpf_probe_read_kernel(&number, sizeof number, numbers + pid_level * bpf_core_type_size(struct upid));
+	}
+	return number;
+}
+
 static __always_inline struct slip_thread *add_thread(struct task_struct *task, __u64 now)
 {
 	struct slip_thread *thread = bpf_task_storage_get(&threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
@@ -1102,8 +1121,8 @@ static __always_inline struct slip_thread *add_thread(struct task_struct *task, 
 		return NULL;
 	}
 	if (!thread->tid) {
-		thread->tid = task->pid;
-		thread->pid = task->tgid;
+		thread->tid = number_of(task);
+		thread->pid = number_of(task->group_leader);
 		thread->first_ns = thread->since_ns = thread->pending_ns = now;
 		thread->endpoint = thread->last_endpoint = SLIP_ENDPOINT_NONE;
 		thread->last_place = thread->woken_place = SLIP_PLACE_NONE;
@@ -1143,7 +1162,12 @@ int add_threads(struct bpf_iter__task *context)
 	if (!task) {
 		return 0;
 	}
-	__u32 pid = task->tgid;
+	if (!context->meta->seq_num) {
+		/* The loader reads this list. */
+		const struct pid *own = BPF_CORE_READ(bpf_get_current_task_btf(), thread_pid);
+		pid_level = BPF_CORE_READ(own, level);
+	}
+	__u32 pid = number_of(task->group_leader);
 	const struct slip_budget_target *target = bpf_map_lookup_elem(&budget_targets, &pid);
 	if (!target || thread_of(task)) {
 		return 0;

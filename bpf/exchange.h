@@ -416,7 +416,7 @@ static __always_inline void end_call(const struct slip_thread *thread, struct ex
 		if (bpf_ringbuf_output(&served, &call, sizeof call, 0)) {
 			count_budget(SLIP_BUDGET_LOST);
 		} else {
-			note_slow(call.tid, exchange->socket, now);
+			note_slow(exchange->socket, now);
 		}
 	}
 }

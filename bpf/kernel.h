@@ -116,6 +116,18 @@ struct sched_entity {
 	__u64 prev_sum_exec_runtime;
 } RELOCATED;
 
+/* A number, in one of the pid namespaces inside each other in which a task has one. */
+struct upid {
+	int nr;
+	void *ns;
+} RELOCATED;
+
+struct pid {
+	/* How many are around the innermost one. */
+	unsigned int level;
+	struct upid numbers[];
+} RELOCATED;
+
 struct task_struct {
 	struct thread_struct thread;
 	struct sched_entity se;
@@ -131,6 +143,8 @@ struct task_struct {
 	int tgid;
 	/* The first thread of the process. */
 	struct task_struct *group_leader;
+	/* Its numbers in all namespaces. */
+	struct pid *thread_pid;
 	unsigned in_iowait : 1;
 	char comm[16];
 } RELOCATED;

@@ -13,6 +13,7 @@ struct slip_slow_call {
 	/* CLOCK_MONOTONIC, as `slip_call` has it; 0 if there is none, or its stack was walked. */
 	__u64 end_ns;
 	__u64 socket;
+	/* In the initial pid namespace. */
 	__u64 tid;
 };
 
@@ -25,13 +26,13 @@ struct {
 } slow_calls SEC(".maps");
 
 /* The running thread has had a slow call on this socket, which ends now. */
-static __always_inline void note_slow(__u32 tid, __u64 socket, __u64 now)
+static __always_inline void note_slow(__u64 socket, __u64 now)
 {
 	__u32 at = 0;
 	struct slip_slow_call *slow = bpf_map_lookup_elem(&slow_calls, &at);
 
 	if (slow) {
-		slow->tid = tid;
+		slow->tid = (__u32) bpf_get_current_pid_tgid();
 		slow->socket = socket;
 		slow->end_ns = now;
 	}

@@ -528,6 +528,23 @@ static void what_is_left_of_a_request_begins_none(void)
 	CHECK(may_begin_request((const __u8 *) "GET / HTTP/1"));
 }
 
+static void tasks_have_the_numbers_of_the_loader(void)
+{
+	struct {
+		struct pid pid;
+		struct upid numbers[3];
+	} numbers = {{.level = 2}, {{.nr = 4000}, {.nr = 70}, {.nr = 1}}};
+	task.pid = 4000;
+	task.thread_pid = &numbers.pid;
+	for (pid_level = 0; pid_level <= 2; pid_level++) {
+		CHECK(number_of(&task) == numbers.numbers[pid_level].nr);
+	}
+	/* Its namespace is around ours: it has no number here. */
+	CHECK(number_of(&task) == 0);
+	pid_level = 0;
+	task.thread_pid = NULL;
+}
+
 int main(void)
 {
 	request_has_all_of_its_time();
@@ -540,5 +557,6 @@ int main(void)
 	any_order_of_events_adds_up();
 	protocols_are_told_by_their_first_bytes();
 	what_is_left_of_a_request_begins_none();
+	tasks_have_the_numbers_of_the_loader();
 	return failed != 0;
 }

@@ -1167,7 +1167,7 @@ static void slow_call_has_the_stack_of_its_own_moment(void)
 	read_from(1, 0);
 	CHECK(samples.count == 0);
 	uint64_t end = fake_time_ns;
-	note_slow(fake_tid, 1, end);
+	note_slow(1, end);
 	read_from(1, 500);
 	struct slip_sample *sample = (struct slip_sample *) samples.data;
 	CHECK(samples.count == 1 && stacks.count == 1 && sample->time_ns == end && sample->depth == 3 && sample->tid == fake_tid);
@@ -1175,16 +1175,18 @@ static void slow_call_has_the_stack_of_its_own_moment(void)
 	read_from(1, 1);
 	CHECK(samples.count == 1);
 	/* Another thread came between, or reads from another socket, or it was long ago. */
-	note_slow(fake_tid + 1, 1, fake_time_ns);
+	fake_tid++;
+	note_slow(1, fake_time_ns);
+	fake_tid--;
 	read_from(1, 1);
-	note_slow(fake_tid, 2, fake_time_ns);
+	note_slow(2, fake_time_ns);
 	read_from(1, 1);
-	note_slow(fake_tid, 1, fake_time_ns);
+	note_slow(1, fake_time_ns);
 	read_from(1, SLOW_NOW_NS);
 	CHECK(samples.count == 1 && slow.end_ns == 0);
 	/* A stack that cannot be read. */
 	absent[0] = true;
-	note_slow(fake_tid, 1, fake_time_ns);
+	note_slow(1, fake_time_ns);
 	read_from(1, 1);
 	CHECK(samples.count == 2 && sample->flags & SLIP_SAMPLE_FAILED && !sample->stack);
 }

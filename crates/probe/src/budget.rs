@@ -33,9 +33,7 @@ pub(crate) use self::wire::ENDPOINTS;
 pub use self::wire::{BudgetEvent, ServedTimes, SlowCall, ThreadTimes};
 use crate::ProbeError;
 use crate::clock;
-use crate::probe::{
-    INITIAL_NAMESPACE, find_map, find_program, listen_to_libbpf, loading, other, pid_namespace,
-};
+use crate::probe::{find_map, find_program, listen_to_libbpf, loading, other};
 use crate::rung::{BudgetSource, Rung};
 
 /// The programs, compiled by `build.rs`.
@@ -104,8 +102,7 @@ impl BudgetProbe {
     ///
     /// # Errors
     ///
-    /// As for [`Probe::start`](crate::Probe::start); [`ProbeError::Namespace`] in a container; [`ProbeError::Load`] of a rung that has
-    /// no programs.
+    /// As for [`Probe::start`](crate::Probe::start); [`ProbeError::Load`] of a rung that has no programs.
     pub fn start(rung: Rung, uses_uprobes: bool) -> Result<Self, ProbeError> {
         Self::start_programs(rung, uses_uprobes, false, u64::MAX)
     }
@@ -137,9 +134,6 @@ impl BudgetProbe {
         let hooks = HOOKS.into_iter().find(|hooks| hooks.rung == rung);
         let hooks = hooks.ok_or_else(|| ProbeError::Load(format!("{} has no programs", rung.name())))?;
         listen_to_libbpf();
-        if pid_namespace("self").1 != INITIAL_NAMESPACE {
-            return Err(ProbeError::Namespace);
-        }
         if !fs::exists("/sys/kernel/btf/vmlinux").unwrap_or(false) {
             return Err(ProbeError::NoTypes);
         }
@@ -219,7 +213,7 @@ impl BudgetProbe {
         self.sees_sending
     }
 
-    /// Keeps the books of process `pid` from now on.
+    /// Keeps the books of process `pid`, as our pid namespace numbers it, from now on.
     ///
     /// # Errors
     ///

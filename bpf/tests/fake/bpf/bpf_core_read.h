@@ -6,3 +6,4 @@
 #define BPF_CORE_READ_BITFIELD_PROBED(pointer, field) (pointer)->field
 #define bpf_core_field_offset(type, field) __builtin_offsetof(type, field)
 #define bpf_core_type_id_kernel(type) 0
+#define bpf_core_type_size(type) sizeof(type)

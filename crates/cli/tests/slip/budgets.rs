@@ -1,13 +1,16 @@
 //! Where the workers' time went: `slip budget` and `slip diff`.
 
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use slip_model::{Batch, Budget, Part, RecordingInfo, RunBegin, Totals, Worker};
 use slip_record::file::Writer;
 
 use slip_testkit::fpm::{Fpm, Pool, builds};
 
-use crate::harness::{Recorder, run, wait_for};
+use crate::harness::{Ran, Recorder, Target, python, root_or_skip, run, slip, wait_for};
 
 #[path = "../../../doctor/tests/support/budget.rs"]
 mod by_hand;
@@ -214,6 +217,105 @@ fn a_budget_is_kept_by_looks_with_either_sampler() {
         assert!(!ran.stdout.contains("QUEUE") && !ran.stdout.contains("AFTER"), "{}", ran.stdout);
         let ran = run(&["report", name]);
         assert!(ran.stdout.contains("what workers were blocked by is sampled"), "{}", ran.stdout);
+    }
+}
+
+/// A program that serves one request after the other, each of which takes 2 ms, at a path that is put in for `PATH`.
+const SERVING: &str = "
+import socket, time
+listener = socket.socket(socket.AF_UNIX)
+listener.bind('PATH')
+listener.listen()
+print('ready', flush=True)
+while True:
+    connection, _ = listener.accept()
+    with connection:
+        connection.recv(1)
+        time.sleep(0.002)
+        connection.sendall(b'x')
+";
+
+fn ask(path: &Path) {
+    let mut stream = UnixStream::connect(path).unwrap();
+    stream.write_all(b"x").unwrap();
+    stream.read_exact(&mut [0]).unwrap();
+}
+
+/// `slip record --budget` of a process, by this number and with this sampler, begun by the words `enter`, tells of the requests that come
+/// there.
+#[track_caller]
+fn tells_of_requests(enter: &[&str], rung: &str, target: [&str; 2], socket: &Path) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.slip");
+    let name = file.to_str().unwrap();
+    let slip = slip();
+    let [pid, sampler] = target;
+    let asked =
+        ["record", "--quiet", "--output", name, "--duration", "60", "--pid", pid, "--sampler", sampler];
+    let asked = [&asked[..], &["--budget", "--rung", rung]].concat();
+    let words = [enter, &[slip.to_str().unwrap()], &asked].concat();
+    let mut command = Command::new(words[0]);
+    let mut recorder = command.args(&words[1..]).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_for("its begin", || {
+        let has_ended = recorder.try_wait().unwrap().is_some();
+        (has_ended || run(&["budget", name]).code == 0).then_some(())
+    });
+    if recorder.try_wait().unwrap().is_some() {
+        let ran: Ran = recorder.wait_with_output().unwrap().into();
+        assert!([4, 5].contains(&ran.code) && ran.stderr.contains("`--rung proc`"), "{}", ran.stderr);
+        return slip_testkit::skip(&format!("a budget by `{rung}`"), ran.stderr.trim());
+    }
+    (0..10).for_each(|_| ask(socket));
+    let told = || {
+        let ran = run(&["budget", name, "--format", "json"]);
+        (ran.code == 0).then(|| ran.json()).filter(|json| json["requests"]["count"] == 10)
+    };
+    let json = wait_for("ten requests", told);
+    let lines = json["workers"]["lines"].as_array().unwrap();
+    let sleep = lines.iter().find(|line| line["line"] == "sleep").unwrap();
+    assert!(sleep["ns"].as_u64().unwrap() >= 10 * 2_000_000, "{sleep}");
+    assert_eq!((&json["workers"]["count"], &json["workers"]["excess_ns"]), (&1.into(), &0.into()));
+    let id = recorder.id();
+    // Whom it has entered a namespace with ends with it, or with the namespace.
+    let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
+    for pid in children.split_whitespace().chain([&*id.to_string()]) {
+        let _ = Command::new("kill").args(["-s", "INT", pid]).stderr(Stdio::null()).status();
+    }
+    recorder.wait().unwrap();
+}
+
+#[test]
+fn budgets_are_kept_in_and_around_pid_namespaces() {
+    if !root_or_skip("budgets_are_kept_in_and_around_pid_namespaces") {
+        return;
+    }
+    let children = |pid: &str| {
+        std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap().trim().to_owned()
+    };
+    let contain = ["--fork", "--pid", "--kill-child"];
+    for rung in ["tracepoints", "fentry", "syscalls"] {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("socket");
+        let text = SERVING.replace("PATH", socket.to_str().unwrap());
+        // In a namespace, in which its number is 1, and what serves in one inside it.
+        let mut command = Command::new("unshare");
+        command.args(contain).arg("--mount-proc").arg("unshare").args(contain);
+        let target = Target::start(command.arg(python()).args(["-c", &text]));
+        let outer = children(&target.pid());
+        let server = children(&outer);
+        tells_of_requests(&[], rung, [&server, "auto"], &socket);
+        let enter = ["nsenter", "--target", &outer, "--pid", "--mount"];
+        // From there the sampler in the kernel does not see who is in another namespace.
+        tells_of_requests(&enter, rung, ["2", "outside"], &socket);
+        drop(target);
+        std::fs::remove_file(&socket).unwrap();
+        // The same namespace as the server's own.
+        let mut command = Command::new("unshare");
+        command.args(contain).arg("--mount-proc");
+        let target = Target::start(command.arg(python()).args(["-c", &text]));
+        let server = children(&target.pid());
+        let enter = ["nsenter", "--target", &server, "--pid", "--mount"];
+        tells_of_requests(&enter, rung, ["1", "auto"], &socket);
     }
 }
 

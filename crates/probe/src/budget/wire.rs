@@ -44,7 +44,7 @@ pub(super) fn options(do_nothing: bool, by_address: bool) -> [u8; 2] {
 /// A thread of a target, and all of its time since it was first known what it does. Moments are of `CLOCK_MONOTONIC`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ThreadTimes {
-    /// Its process, in the initial pid namespace.
+    /// Its process, as our pid namespace numbers it.
     pub pid: u32,
     /// Its number there.
     pub tid: u32,
