@@ -35,10 +35,16 @@ pub struct BudgetTable {
     pub calls: Vec<CallTimes>,
     /// Of [`Line::Wake`](crate::Line::Wake): who had the CPU meanwhile, the longest first.
     pub takers: Vec<CpuTaker>,
+    /// Of [`Line::Wake`](crate::Line::Wake): [`Budget::quota_periods`](slip_model::Budget::quota_periods).
+    pub quota_periods: Option<u64>,
+    /// Of [`Line::Wake`](crate::Line::Wake): periods of quotas in which these held workers' control groups back.
+    pub throttled_periods: u64,
     /// Of [`Line::Wake`](crate::Line::Wake): for how long quotas held the workers' control groups back.
     pub throttled_ns: u64,
     /// Of [`Line::Wake`](crate::Line::Wake): for how long the machine's host gave its CPUs to others.
     pub steal_ns: u64,
+    /// Time of the machine's CPUs, all together, of which that is a part; 0 if it is not known.
+    pub cpus_ns: u64,
     /// Of [`Line::Code`](crate::Line::Code): how much of it is no code of the program, if there are samples that tell.
     pub engine: Option<EngineSamples>,
 }
@@ -84,8 +90,11 @@ impl BudgetTable {
             calls: CallTimes::of(budget),
             time,
             takers,
+            quota_periods: budget.quota_periods,
+            throttled_periods: budget.throttled_periods,
             throttled_ns: budget.throttled_ns,
             steal_ns: budget.steal_ns,
+            cpus_ns: budget.cpus_ns,
             engine: EngineSamples::of(recording),
         })
     }

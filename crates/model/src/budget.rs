@@ -336,8 +336,18 @@ pub struct Budget {
     pub lost_requests: u64,
     /// Who had the CPU while workers were ready to run, the longest first.
     pub takers: Vec<CpuTaker>,
+    /// Periods of the CPU quotas of the workers' control groups, as the kernel counts them: 0 if no quota was in force, `None` if it
+    /// does not tell.
+    #[serde(default)]
+    pub quota_periods: Option<u64>,
+    /// Those among them in which a group was held back.
+    #[serde(default)]
+    pub throttled_periods: u64,
     /// For how long the workers' control groups were held back by their quotas, as the kernel counts it.
     pub throttled_ns: u64,
+    /// Time of all CPUs of the machine together; 0 if it is not known.
+    #[serde(default)]
+    pub cpus_ns: u64,
     /// For how long the machine's host gave CPUs of this machine to others, all CPUs together.
     pub steal_ns: u64,
     /// Of workers that serve no requests.

@@ -6,6 +6,7 @@
 
 mod budget;
 mod clock;
+mod cpu_counters;
 mod polled;
 mod probe;
 mod rung;
@@ -14,9 +15,9 @@ mod wait;
 mod wire;
 
 pub use budget::{
-    BudgetEvent, BudgetProbe, BudgetTarget, RunStart, ServedTimes, SlowCall, ThreadTimes, listens, steal_ns,
-    throttled_ns,
+    BudgetEvent, BudgetProbe, BudgetTarget, RunStart, ServedTimes, SlowCall, ThreadTimes, listens,
 };
+pub use cpu_counters::{CpuTime, Quotas, Throttled};
 pub use polled::PolledBudget;
 pub use probe::{Counters, Probe, ProbeError, ProbeOptions, names_threads};
 pub use rung::{BudgetSource, Rung};

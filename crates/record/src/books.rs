@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 use slip_model::{Budget, Endpoint, Language, RunBegin, ServedRequest, Worker};
 use slip_probe::{
-    BudgetEvent, BudgetSource, BudgetTarget, ProbeError, RunStart, Rung, ServedTimes, SlowCall, ThreadTimes,
-    listens, steal_ns, throttled_ns,
+    BudgetEvent, BudgetSource, BudgetTarget, CpuTime, ProbeError, Quotas, RunStart, Rung, ServedTimes,
+    SlowCall, ThreadTimes, listens,
 };
 use slip_remote::{LiveProcess, Symbols as _, command_line, thread_state};
 
@@ -39,8 +39,9 @@ pub struct Books {
     natives: Vec<u32>,
     /// Begin of the recording by `CLOCK_MONOTONIC`; 0 before it.
     start_ns: u64,
-    throttled_ns: u64,
-    steal_ns: u64,
+    quotas: Quotas,
+    /// As it was at the begin.
+    cpu_time: CpuTime,
     uses_uprobes: bool,
     /// Calls that were slow and have not been taken.
     slow: Vec<SlowCall>,
@@ -78,8 +79,8 @@ impl Books {
             run_begin: None,
             natives: Vec::new(),
             start_ns: 0,
-            throttled_ns: 0,
-            steal_ns: steal_ns(),
+            quotas: Quotas::default(),
+            cpu_time: CpuTime::now(),
             uses_uprobes,
             slow: Vec::new(),
         }
@@ -139,7 +140,7 @@ impl Books {
         }
         self.titles.insert(pid, title.to_owned());
         self.php.insert(pid, is_php);
-        self.throttled_ns = throttled_ns(self.titles.keys().copied());
+        self.quotas.add(pid);
         let runtime = if is_php { None } else { runtime_of(pid) };
         let in_request = if is_php && self.is_by_looks() { request_marks_of(pid) } else { None };
         self.source.watch(pid, BudgetTarget { runtime, is_php, in_request })
@@ -163,7 +164,7 @@ impl Books {
         self.run_begin = Some(self.source.watch_run(pid, start)?);
         self.php.entry(pid).or_insert(false);
         self.titles.insert(pid, title.to_owned());
-        self.throttled_ns = throttled_ns(self.titles.keys().copied());
+        self.quotas.add(pid);
         Ok(())
     }
 
@@ -222,6 +223,8 @@ impl Books {
             self.note(&times);
         }
         let endpoints = self.source.endpoints()?;
+        let throttled = self.quotas.so_far();
+        let cpu_time = CpuTime::now().since(self.cpu_time);
         let budget = Budget {
             rung: self.source.rung().name().to_owned(),
             cannot_see: self.why_coarse().into_iter().chain(self.source.cannot_see()).collect(),
@@ -233,8 +236,11 @@ impl Books {
             requests: Vec::new(),
             lost_requests: self.source.lost(),
             takers: self.source.takers()?,
-            throttled_ns: throttled_ns(self.titles.keys().copied()).saturating_sub(self.throttled_ns),
-            steal_ns: steal_ns().saturating_sub(self.steal_ns),
+            quota_periods: throttled.map(|throttled| throttled.periods),
+            throttled_periods: throttled.unwrap_or_default().throttled_periods,
+            throttled_ns: throttled.unwrap_or_default().ns,
+            cpus_ns: cpu_time.all_ns,
+            steal_ns: cpu_time.steal_ns,
             run_begin: self.run_begin,
         };
         Ok((budget, requests))

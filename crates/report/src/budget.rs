@@ -226,12 +226,43 @@ fn worker_times(text: &mut String, table: &BudgetTable, style: Style) {
                     };
                     part(name, percent(tenths((*ns).into(), total_ns)), duration(*ns), what.into());
                 }
+                for (name, what) in cpu_counters(table) {
+                    part(name.into(), String::new(), String::new(), what);
+                }
             }
             _ => {}
         }
     }
     style.table(text, &rows);
     style.notes(text, &worker_notes(table));
+}
+
+/// What the kernel's own counters say of being without a CPU, also that it was not that.
+fn cpu_counters(table: &BudgetTable) -> impl Iterator<Item = (&'static str, String)> {
+    let held_back = || duration(table.throttled_ns);
+    let quota = match (table.quota_periods, table.throttled_periods) {
+        (None, _) if table.throttled_ns == 0 => None,
+        (None, _) => Some(format!("held the workers' control groups back for {}", held_back())),
+        (Some(0), _) => Some("ruled out: none was in force".to_owned()),
+        (Some(periods), 0) => Some(format!("ruled out: 0 throttled periods of {}", count(periods))),
+        (Some(periods), throttled) => Some(format!(
+            "{} throttled periods of {}, {}, all CPUs together",
+            count(throttled),
+            count(periods),
+            held_back()
+        )),
+    };
+    let stolen = || duration(table.steal_ns);
+    let steal = match (table.cpus_ns, table.steal_ns) {
+        (0, 0) => None,
+        (0, _) => Some(format!("{}, all CPUs together", stolen())),
+        (_, 0) => Some("0.0 % of the machine's CPUs, as far as its host tells".to_owned()),
+        (all, steal) => {
+            let share = percent(tenths(steal.into(), all.into()));
+            Some(format!("{share} of the machine's CPUs, {}: its host gave them to others", stolen()))
+        }
+    };
+    quota.map(|what| ("CPU quota", what)).into_iter().chain(steal.map(|what| ("steal", what)))
 }
 
 /// What is to be known of the workers' time beside its lines.
@@ -249,18 +280,6 @@ fn worker_notes(table: &BudgetTable) -> Vec<String> {
             "LOOP {}, {}: data had come and waited while the event loop was busy with something else.",
             percent(tenths(blocked_ns, table.time.total_ns())),
             time(blocked_ns)
-        ));
-    }
-    if table.throttled_ns > 0 {
-        notes.push(format!(
-            "Quotas held the workers' control groups back for {}.",
-            duration(table.throttled_ns)
-        ));
-    }
-    if table.steal_ns > 0 {
-        notes.push(format!(
-            "The machine's host gave CPUs to others for {}, all CPUs together.",
-            duration(table.steal_ns)
         ));
     }
     notes.extend(excess(table));
@@ -431,6 +450,42 @@ mod tests {
         let server = ServerTime { wait_ns: 5_000_000, ..ServerTime::default() };
         assert_eq!(calls(&server), "");
         assert_eq!(calls(&ServerTime { calls: 1, ..server }), "1 call, 5.0 ms each; 0 connects");
+    }
+
+    #[test]
+    fn what_holds_no_cpu_back_is_said_too() {
+        let texts = |budget: slip_model::Budget| {
+            let recording =
+                slip_model::Recording { budget: Some(budget), ..slip_model::Recording::default() };
+            cpu_counters(&BudgetTable::of(&recording).unwrap()).map(|(_, text)| text).collect::<Vec<_>>()
+        };
+        let quota = |quota_periods, throttled_periods, throttled_ns| {
+            let budget =
+                slip_model::Budget { quota_periods, throttled_periods, throttled_ns, ..Default::default() };
+            texts(budget).first().cloned().unwrap_or_default()
+        };
+        // Files of before have no periods.
+        assert_eq!(
+            (quota(None, 0, 0), quota(None, 0, 1_000_000)),
+            (String::new(), "held the workers' control groups back for 1.0 ms".into())
+        );
+        assert_eq!(
+            (&*quota(Some(0), 0, 0), &*quota(Some(9), 0, 0)),
+            ("ruled out: none was in force", "ruled out: 0 throttled periods of 9")
+        );
+        assert_eq!(quota(Some(9), 2, 1_000_000), "2 throttled periods of 9, 1.0 ms, all CPUs together");
+        let steal = |cpus_ns, steal_ns| {
+            texts(slip_model::Budget { cpus_ns, steal_ns, ..Default::default() })
+                .first()
+                .cloned()
+                .unwrap_or_default()
+        };
+        assert_eq!((steal(0, 0), steal(0, 1_000_000)), (String::new(), "1.0 ms, all CPUs together".into()));
+        assert_eq!(steal(9, 0), "0.0 % of the machine's CPUs, as far as its host tells");
+        assert_eq!(
+            steal(100_000_000, 1_000_000),
+            "1.0 % of the machine's CPUs, 1.0 ms: its host gave them to others"
+        );
     }
 
     #[test]

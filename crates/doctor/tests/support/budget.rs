@@ -158,8 +158,11 @@ pub(crate) fn budget() -> Budget {
             taker("mysqld", false, 60_000),
             taker("php-fpm8.2", true, 5_000),
         ],
+        quota_periods: Some(40),
+        throttled_periods: 2,
         throttled_ns: 30_000,
         steal_ns: 1_000,
+        cpus_ns: 2_000_000,
         run_begin: None,
     }
 }

@@ -101,8 +101,11 @@ pub(crate) fn budget(requests: u64) -> Budget {
         requests: Vec::new(),
         lost_requests: 1,
         takers: vec![CpuTaker { name: String::new(), is_worker: false, ns: requests }],
+        quota_periods: Some(6),
+        throttled_periods: 5,
         throttled_ns: 3,
         steal_ns: 4,
+        cpus_ns: 7,
         run_begin: Some(RunBegin::Script),
     }
 }

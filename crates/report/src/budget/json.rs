@@ -140,8 +140,11 @@ struct CommandRow<'a> {
 #[derive(Serialize)]
 struct Cpu<'a> {
     takers: &'a [CpuTaker],
+    quota_periods: Option<u64>,
+    throttled_periods: u64,
     throttled_ns: u64,
     steal_ns: u64,
+    cpus_ns: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -208,7 +211,14 @@ pub(super) fn budget(table: &BudgetTable) -> Result<Vec<u8>, ReportError> {
         run: table.run.as_ref().map(run),
         servers: self::servers(servers, |_| None),
         calls: table.calls.iter().map(calls).collect(),
-        cpu: Cpu { takers: &table.takers, throttled_ns: table.throttled_ns, steal_ns: table.steal_ns },
+        cpu: Cpu {
+            takers: &table.takers,
+            quota_periods: table.quota_periods,
+            throttled_periods: table.throttled_periods,
+            throttled_ns: table.throttled_ns,
+            steal_ns: table.steal_ns,
+            cpus_ns: (table.cpus_ns > 0).then_some(table.cpus_ns),
+        },
         engine: table
             .engine
             .map(|samples| Engine { engine_samples: samples.engine, on_cpu_samples: samples.on_cpu }),

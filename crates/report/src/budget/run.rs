@@ -3,7 +3,7 @@
 use slip_doctor::{BudgetTable, Line, RunTimes, tenths};
 use slip_model::RunBegin;
 
-use super::{MAX_SERVERS, Style, called, calls, time, worker_notes};
+use super::{MAX_SERVERS, Style, called, calls, cpu_counters, time, worker_notes};
 use crate::table::Table;
 use crate::text::{count, percent};
 
@@ -24,26 +24,31 @@ pub(super) fn times(text: &mut String, table: &BudgetTable, run: &RunTimes, styl
     let head = ["line", ">share", ">time", ">per operation", "what"];
     let mut rows = Table::new(&columns(head, has_each).collect::<Vec<_>>());
     let total_ns = run.total_ns();
-    let mut row = |name: String, share: u64, ns: u128, what: String| {
+    let cells = |name: String, share: u64, ns: u128, what: String| {
         let each = run.each_tenths(ns).map(short).unwrap_or_default();
-        rows.row(columns([name, percent(share), time(ns), each, what], has_each));
+        columns([name, percent(share), time(ns), each, what], has_each)
     };
+    let below = |name: String| format!("{}{name}", style.below());
     for line in run.lines.iter().filter(|line| line.ns > 0) {
-        row(line.line.name().to_owned(), line.tenths, line.ns, line.line.meaning().to_owned());
+        rows.row(cells(line.line.name().to_owned(), line.tenths, line.ns, line.line.meaning().to_owned()));
+        let servers = run.servers.rows.iter().take(MAX_SERVERS);
+        let name = |endpoint| below(style.name(&called(endpoint)));
         if line.line == Line::Wait {
-            for server in run.servers.rows.iter().take(MAX_SERVERS) {
-                let name = format!("{}{}", style.below(), style.name(&called(&server.endpoint)));
-                row(name, server.tenths, server.wait_ns, calls(server));
+            for server in servers {
+                rows.row(cells(name(&server.endpoint), server.tenths, server.wait_ns, calls(server)));
             }
-        }
-        if line.line == Line::Wake {
-            for server in run.servers.rows.iter().take(MAX_SERVERS).filter(|server| server.wake_ns > 0) {
-                let name = format!("{}{}", style.below(), style.name(&called(&server.endpoint)));
-                row(name, tenths(server.wake_ns, total_ns), server.wake_ns, "after its answers".to_owned());
+        } else if line.line == Line::Wake {
+            for server in servers.filter(|server| server.wake_ns > 0) {
+                let (ns, what) = (server.wake_ns, "after its answers".to_owned());
+                rows.row(cells(name(&server.endpoint), tenths(ns, total_ns), ns, what));
+            }
+            for (name, what) in cpu_counters(table) {
+                let none = String::new;
+                rows.row(columns([below(name.to_owned()), none(), none(), none(), what], has_each));
             }
         }
     }
-    row("whole".to_owned(), 1_000, total_ns, String::new());
+    rows.row(cells("whole".to_owned(), 1_000, total_ns, String::new()));
     style.table(text, &rows);
     let mut notes = vec![startup(run)];
     if run.exit_ns() > 0 {
