@@ -4,6 +4,7 @@
 //! formats text: recordings in, tables out.
 #![forbid(unsafe_code)]
 
+mod boot;
 mod calls;
 mod diff;
 mod line;
@@ -17,6 +18,7 @@ mod workers;
 #[cfg(test)]
 mod support;
 
+pub use boot::BootSamples;
 pub use calls::{CallPartTime, CallTimes, CommandCalls, call_part_meaning, call_part_name};
 pub use diff::{BudgetDiff, DiffKey, DiffRow};
 pub use line::Line;

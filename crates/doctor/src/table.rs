@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use slip_model::{Budget, CpuTaker, Language, Recording, State};
 
 use crate::Line;
+use crate::boot::BootSamples;
 use crate::calls::CallTimes;
 use crate::requests::RequestTimes;
 use crate::run::RunTimes;
@@ -47,6 +48,8 @@ pub struct BudgetTable {
     pub cpus_ns: u64,
     /// Of [`Line::Code`](crate::Line::Code): how much of it is no code of the program, if there are samples that tell.
     pub engine: Option<EngineSamples>,
+    /// Of [`Line::Code`](crate::Line::Code): how much of it is the application's boot, if there are samples that tell.
+    pub boot: Option<BootSamples>,
 }
 
 /// Samples of PHP's workers on a CPU, in a request.
@@ -96,6 +99,7 @@ impl BudgetTable {
             steal_ns: budget.steal_ns,
             cpus_ns: budget.cpus_ns,
             engine: EngineSamples::of(recording),
+            boot: BootSamples::of(recording),
         })
     }
 }

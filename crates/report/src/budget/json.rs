@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 use slip_doctor::{
-    BudgetDiff, BudgetTable, CallPartTime, CallTimes, DiffKey, Line, LineTime, RunTimes, ServerTimes, Spread,
+    BootSamples, BudgetDiff, BudgetTable, CallPartTime, CallTimes, DiffKey, Line, LineTime, RunTimes,
+    ServerTimes, Spread,
 };
 use slip_model::{CallPart, CpuTaker, Endpoint, RunBegin};
 
@@ -22,6 +23,7 @@ struct Budget<'a> {
     calls: Vec<Calls<'a>>,
     cpu: Cpu<'a>,
     engine: Option<Engine>,
+    boot: Option<Boot<'a>>,
 }
 
 /// The lines are `watched_ns + excess_ns` together.
@@ -153,6 +155,16 @@ struct Engine {
     on_cpu_samples: u64,
 }
 
+/// The shares are between 0 and 1, or null if there are too few samples.
+#[derive(Serialize)]
+struct Boot<'a> {
+    samples: u64,
+    boot_samples: u64,
+    frameworks: &'a [&'static str],
+    share_of_code: Option<f64>,
+    interval_95: Option<[f64; 2]>,
+}
+
 #[derive(Serialize)]
 struct Diff<'a> {
     schema: &'static str,
@@ -222,8 +234,20 @@ pub(super) fn budget(table: &BudgetTable) -> Result<Vec<u8>, ReportError> {
         engine: table
             .engine
             .map(|samples| Engine { engine_samples: samples.engine, on_cpu_samples: samples.on_cpu }),
+        boot: table.boot.as_ref().map(boot),
     };
     bytes(&budget)
+}
+
+fn boot(boot: &BootSamples) -> Boot<'_> {
+    let share = |tenths: u64| tenths as f64 / 1_000.0;
+    Boot {
+        samples: boot.samples,
+        boot_samples: boot.boot,
+        frameworks: &boot.frameworks,
+        share_of_code: boot.share().map(|(tenths, _)| share(tenths)),
+        interval_95: boot.share().map(|(_, interval)| interval.map(share)),
+    }
 }
 
 fn run(run: &RunTimes) -> Run<'_> {
