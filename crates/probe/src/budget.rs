@@ -405,19 +405,11 @@ impl BudgetProbe {
     /// [`ProbeError::Other`] if the kernel refuses.
     pub fn takers(&self) -> Result<Vec<CpuTaker>, ProbeError> {
         let takers = find_map(&self.object, "takers")?;
-        let taker = |key: Vec<u8>| {
-            let ns = takers.lookup(&key, MapFlags::ANY).ok().flatten()?;
-            let name = key.get(..16)?;
-            let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
-            Some(CpuTaker {
-                name: String::from_utf8_lossy(&name[..end]).into_owned(),
-                is_worker: key.get(16) == Some(&1),
-                ns: u64::from_le_bytes(*ns.first_chunk()?),
-            })
+        let with_time = |key: Vec<u8>| {
+            let ns = takers.lookup(&key, MapFlags::ANY).ok()??;
+            Some((key, ns))
         };
-        let mut found: Vec<CpuTaker> = takers.keys().filter_map(taker).collect();
-        found.sort_by(|one, other| other.ns.cmp(&one.ns).then_with(|| one.name.cmp(&other.name)));
-        Ok(found)
+        Ok(wire::takers(takers.keys().filter_map(with_time)))
     }
 
     /// Where it is noted, for those that walk its stack, that a slow call has ended.

@@ -1,13 +1,17 @@
 //! What `budget.bpf.c` and we tell each other: `bpf/budget.h`.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::RunStart;
-use slip_model::{CallPart, CommandTime, EndpointCalls, EndpointTime, Lengths, Part, PartTimes};
+use slip_model::{CallPart, CommandTime, CpuTaker, EndpointCalls, EndpointTime, Lengths, Part, PartTimes};
 
 pub(super) const PARTS: usize = Part::ALL.len();
 pub(crate) const ENDPOINTS: usize = 16;
 const OPEN: usize = 32;
+/// `TASK_COMM_LEN` of the kernel.
+const NAME_BYTES: usize = 16;
 const PATH_BYTES: usize = 108;
 /// `SLIP_COMMAND_BYTES`
 const COMMAND_BYTES: usize = 16;
@@ -402,6 +406,23 @@ pub(super) fn command_time<'a>(
     Some(CommandTime { endpoint, name, calls: words.u64()?, ns: words.u64()?, longest_ns: words.u64()? })
 }
 
+/// Keys of those that had a CPU, with the times; the longest first. Before Linux 5.17 what follows the end of a name is left of an earlier
+/// one that was longer, so that a name may have several keys.
+pub(super) fn takers(times: impl Iterator<Item = (Vec<u8>, Vec<u8>)>) -> Vec<CpuTaker> {
+    let mut sums: BTreeMap<(String, bool), u64> = BTreeMap::new();
+    for (key, ns) in times {
+        let (Some(name), Some(ns)) = (key.get(..NAME_BYTES), ns.first_chunk()) else { continue };
+        let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
+        let name = String::from_utf8_lossy(&name[..end]).into_owned();
+        let sum = sums.entry((name, key.get(NAME_BYTES) == Some(&1))).or_default();
+        *sum = sum.saturating_add(u64::from_le_bytes(*ns));
+    }
+    let taker = |((name, is_worker), ns)| CpuTaker { name, is_worker, ns };
+    let mut found: Vec<CpuTaker> = sums.into_iter().map(taker).collect();
+    found.sort_by_key(|taker| Reverse(taker.ns));
+    found
+}
+
 /// `enum slip_protocol`
 pub(super) fn protocol(number: u32) -> &'static str {
     match number {
@@ -418,6 +439,20 @@ pub(super) fn protocol(number: u32) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_name_is_one_taker_whatever_follows_its_end() {
+        let key = |name: &[u8; 16], is_worker: u8| [&name[..], &[is_worker]].concat();
+        let time = |ns: u64| ns.to_le_bytes().to_vec();
+        let times = [
+            (key(b"php-fpm8.2\0\0\0\0\0\0", 1), time(3)),
+            (key(b"sh\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 0), time(2)),
+            (key(b"sh\0-fpm8.2\0\0\0\0\0\0", 0), time(5)),
+        ];
+        let found = takers(times.into_iter());
+        let found: Vec<_> = found.iter().map(|taker| (&*taker.name, taker.is_worker, taker.ns)).collect();
+        assert_eq!(found, [("sh", false, 7), ("php-fpm8.2", true, 3)]);
+    }
 
     #[test]
     fn addresses_are_written_as_people_write_them() {
