@@ -15,7 +15,7 @@ use slip_testkit::skip;
 
 use self::budget_support::php::{CLOCKS, Watched, assert_drag, builds, fetch, fetch_all};
 use self::budget_support::servers::serve_slowly;
-use self::budget_support::{DRAG, REQUESTS, alone, assert_most_blocked};
+use self::budget_support::{REQUESTS, alone, assert_most_blocked, drag};
 
 #[test]
 fn time_that_passes_is_sleep() {
@@ -113,7 +113,7 @@ fn a_lock_that_another_process_holds_is_told() {
             file.lock().unwrap();
             thread::scope(|scope| {
                 let asks = scope.spawn(|| fetch(fpm));
-                thread::sleep(DRAG);
+                thread::sleep(drag());
                 file.unlock().unwrap();
                 drag_ns += asks.join().unwrap();
             });

@@ -12,7 +12,7 @@ use slip_testkit::fpm::Pool;
 
 use self::budget_support::php::{CLOCKS, Watched, builds, fetch_all, parse};
 use self::budget_support::python::gunicorn;
-use self::budget_support::{DRAG, REQUESTS, alone, assert_most, assert_most_blocked, serving_ns, take};
+use self::budget_support::{DRAG, REQUESTS, alone, assert_most, assert_most_blocked, drag, serving_ns, take};
 
 #[test]
 fn work_after_the_response_is_told_apart() {
@@ -40,12 +40,12 @@ fn a_client_that_sends_slowly_is_told() {
         for _ in 0..REQUESTS {
             let mut connection = watched.fpm.connect();
             connection.send("index.php", "/", "POST", false);
-            thread::sleep(DRAG);
+            thread::sleep(drag());
             connection.finish(b"0123456789");
             connection.receive();
         }
         let (budget, _) = watched.finish(REQUESTS);
-        let drag_ns = REQUESTS * DRAG.as_nanos() as u64;
+        let drag_ns = REQUESTS * drag().as_nanos() as u64;
         assert_most_blocked(&budget, Part::Client, drag_ns, &build.label());
     }
 }
@@ -67,7 +67,7 @@ fn a_client_that_takes_the_response_slowly_is_told() {
             let mut connection = watched.fpm.connect();
             connection.send("index.php", "/", "GET", false);
             connection.finish(b"");
-            thread::sleep(DRAG);
+            thread::sleep(drag());
             drag_ns += parse(&connection.receive());
         }
         let (budget, _) = watched.finish(REQUESTS);
@@ -84,7 +84,7 @@ fn a_client_that_takes_the_response_slowly_over_the_network_is_told() {
     for _ in 0..REQUESTS {
         let mut connection = server.connect();
         connection.send("/large");
-        thread::sleep(DRAG);
+        thread::sleep(drag());
         drag_ns += connection.finish();
     }
     let (budget, _) = take(&mut books, REQUESTS);

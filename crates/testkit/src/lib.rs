@@ -19,10 +19,12 @@ mod child;
 pub mod fpm;
 mod interpreters;
 mod launch;
+mod shared;
 mod skip;
 
 pub use alone::alone;
 pub use child::Child;
 pub use interpreters::{Interpreter, Runtime, phps, pythons};
 pub use launch::{Launch, fixtures};
+pub use shared::shared;
 pub use skip::skip;

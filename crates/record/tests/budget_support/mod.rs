@@ -4,10 +4,12 @@
 #![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
 
 pub(crate) mod cpu;
+mod keeper;
 pub(crate) mod php;
 pub(crate) mod python;
 pub(crate) mod servers;
 
+use std::env;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -17,6 +19,8 @@ use slip_record::{Books, Rung};
 /// Programs in the kernel see all processes; one test after the other keeps the machine's CPUs free for the clock to be right.
 pub(crate) use slip_testkit::alone;
 use slip_testkit::skip;
+
+use self::keeper::Kept;
 
 /// What a drag takes, so that it stands out of all else.
 pub(crate) const DRAG: Duration = Duration::from_millis(15);
@@ -34,14 +38,42 @@ pub(crate) const SHARE: f64 = 0.9;
 const BLOCKED: [Part; 8] =
     [Part::Connect, Part::Wait, Part::Client, Part::Lock, Part::Gil, Part::Disk, Part::Sleep, Part::Other];
 
+/// Names the rung for all tests, in a machine that is emulated: `bpf/tests/kernels`.
+const RUNG: &str = "SLIP_TEST_RUNG";
+
+/// So long do drags take that are not a script's own. There all else takes longer, too, and they have to stand out of it.
+const DRAG_MS: &str = "SLIP_TEST_DRAG_MS";
+
 /// How budgets are measured here: the tests of `budget_of_syscalls.rs` are those of the others.
 pub(crate) fn rung() -> Rung {
-    if env!("CARGO_CRATE_NAME") == "budget_of_syscalls" { Rung::Syscalls } else { Rung::Tracepoints }
+    match env::var(RUNG) {
+        Ok(name) => Rung::ALL.into_iter().find(|rung| rung.name() == name).unwrap(),
+        Err(_) if env!("CARGO_CRATE_NAME") == "budget_of_syscalls" => Rung::Syscalls,
+        Err(_) => Rung::Tracepoints,
+    }
+}
+
+fn is_emulated() -> bool {
+    env::var_os(RUNG).is_some()
+}
+
+/// What a drag takes that the test makes, not its script.
+pub(crate) fn drag() -> Duration {
+    env::var(DRAG_MS).map_or(DRAG, |text| Duration::from_millis(text.parse().unwrap()))
 }
 
 /// None where the kernel keeps no books.
 pub(crate) fn books() -> Option<Books> {
-    match Books::start_at(rung(), true) {
+    unless_refused(Books::start_at(rung(), true))
+}
+
+/// The same for processes alone.
+fn kept() -> Option<Kept> {
+    unless_refused(Kept::start())
+}
+
+fn unless_refused<T>(started: Result<T, ProbeError>) -> Option<T> {
+    match started {
         Ok(books) => Some(books),
         Err(error @ (ProbeError::Denied(_) | ProbeError::NoTypes | ProbeError::Namespace)) => {
             skip("budgets by the kernel", &error.to_string());
@@ -52,10 +84,10 @@ pub(crate) fn books() -> Option<Books> {
 }
 
 /// The books, once so many requests have ended; they add up.
-pub(crate) fn take(books: &mut Books, count: u64) -> (Budget, Vec<ServedRequest>) {
+pub(crate) fn take(books: &mut Kept, count: u64) -> (Budget, Vec<ServedRequest>) {
     let (end, mut requests) = (Instant::now() + PATIENCE, Vec::new());
     let budget = loop {
-        let (budget, more) = books.take(0, 0).unwrap();
+        let (budget, more) = books.take();
         requests.extend(more);
         if requests.len() as u64 >= count {
             break budget;

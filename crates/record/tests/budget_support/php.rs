@@ -1,10 +1,10 @@
 //! Pools of php-fpm whose books are kept.
 
 use slip_model::{Budget, Language, Part, ServedRequest};
-use slip_record::Books;
 use slip_testkit::fpm::{Build, Fpm, Pool};
 
-use super::{REQUESTS, alone, assert_most, assert_most_blocked, books, serving_ns, take};
+use super::keeper::Kept;
+use super::{REQUESTS, alone, assert_most, assert_most_blocked, kept, serving_ns, take};
 
 /// What a script needs to know how much of a time it had no CPU.
 pub(crate) const CLOCKS: &str = r#"<?php
@@ -27,7 +27,7 @@ pub(crate) fn builds() -> Vec<Build> {
 /// A pool whose books are kept.
 pub(crate) struct Watched {
     pub(crate) fpm: Fpm,
-    books: Books,
+    books: Kept,
 }
 
 impl Watched {
@@ -46,9 +46,9 @@ impl Watched {
         for _ in 0..2 * workers.len() {
             fpm.fetch("index.php", "/");
         }
-        let mut books = books()?;
+        let mut books = kept()?;
         for pid in workers {
-            books.add(pid, Language::Php, "pool").unwrap();
+            books.add(pid, Language::Php, "pool");
         }
         Some(Self { fpm, books })
     }

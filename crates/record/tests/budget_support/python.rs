@@ -8,11 +8,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use slip_model::{Budget, Language, Part, ServedRequest};
-use slip_record::Books;
 use slip_remote::descendants;
 use slip_testkit::{fixtures, skip};
 
-use super::{PATIENCE, REQUESTS, assert_most, assert_most_blocked, books, serving_ns, take};
+use super::keeper::Kept;
+use super::{PATIENCE, REQUESTS, assert_most, assert_most_blocked, kept, serving_ns, take};
 
 /// A server of Python.
 pub(crate) struct Server {
@@ -67,10 +67,10 @@ impl Server {
     }
 
     /// Books of all its processes; none where the kernel keeps none.
-    pub(crate) fn books(&self) -> Option<Books> {
-        let mut books = books()?;
+    pub(crate) fn books(&self) -> Option<Kept> {
+        let mut books = kept()?;
         for pid in self.pids() {
-            books.add(pid, Language::Python, "service").unwrap();
+            books.add(pid, Language::Python, "service");
         }
         Some(books)
     }
