@@ -139,11 +139,12 @@ fn a_backlog_that_is_full_is_the_queue_of_those_in_it() {
     const CLIENTS: u64 = 12;
     let _alone = alone();
     // The moment in which a worker has begun, by the clock that the clients have.
-    let script = r#"<?php $begin = hrtime(true); usleep(15000); echo "\n$begin";"#;
+    let took_us = drag().as_micros();
+    let script = format!(r#"<?php $begin = hrtime(true); usleep({took_us}); echo "\n$begin";"#);
     for build in builds() {
         // Two workers have one each, five wait, and the others are not let in before one of these has been accepted.
         let pool = Pool { workers: 2, settings: "listen.backlog = 4", ..Pool::default() };
-        let Some(watched) = Watched::start_pool(&build, pool, script) else { return };
+        let Some(watched) = Watched::start_pool(&build, pool, &script) else { return };
         let fpm = &watched.fpm;
         let ask = || {
             let mut connection = fpm.connect();
