@@ -53,7 +53,7 @@ pub(crate) fn rung() -> Rung {
     }
 }
 
-fn is_emulated() -> bool {
+pub(crate) fn is_emulated() -> bool {
     env::var_os(RUNG).is_some()
 }
 
