@@ -43,7 +43,9 @@ impl Memory for Hostile<'_> {
             // The same address is always changed in the same way.
             let (page, at) = (u64::from(change[0]), u64::from(u16::from_le_bytes([change[1], change[2]])));
             let target = (addr.0 & !0xf_ffff) | (page & 0xf) << 16 | at;
-            if let Some(byte) = target.checked_sub(addr.0).and_then(|at| buf.get_mut(usize::try_from(at).ok()?)) {
+            if let Some(byte) =
+                target.checked_sub(addr.0).and_then(|at| buf.get_mut(usize::try_from(at).ok()?))
+            {
                 *byte = change[3];
             }
         }

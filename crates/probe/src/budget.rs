@@ -1,10 +1,10 @@
 //! Measures where the time of workers goes: programs in the kernel that keep the books of each thread.
 
 mod hooks;
-mod listening;
+pub(crate) mod listening;
 mod run;
-mod tracefs;
-mod wire;
+pub(crate) mod tracefs;
+pub(crate) mod wire;
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
@@ -278,7 +278,7 @@ impl BudgetProbe {
     fn note_listening(&self, pid: u32) -> Result<(), ProbeError> {
         let listening = Listening::of(pid);
         let paths = find_map(&self.object, "listening_paths")?;
-        for key in listening.paths.iter().filter_map(|path| wire::path_key(path.as_bytes())) {
+        for key in listening.paths.iter().filter_map(|path| wire::path_key(path)) {
             paths.update(&key, &[1], MapFlags::ANY).map_err(|error| other(&error))?;
         }
         let ports = find_map(&self.object, "listening_ports")?;

@@ -68,7 +68,7 @@ fn read(group: &str) -> Option<Throttled> {
 
 /// The folders of the control groups whose CPU quotas a process has, by its `/proc/PID/cgroup`: its own, and all around it. The outermost
 /// one has a quota where it is that of a container, which sees nothing around it.
-fn cpu_groups(text: &str) -> Vec<String> {
+pub(crate) fn cpu_groups(text: &str) -> Vec<String> {
     // Lines are `NUMBER:CONTROLLERS:PATH`; version 2 has no controllers there.
     let path_of = |is_it: &dyn Fn(&str) -> bool| {
         text.lines().find_map(|line| {
@@ -85,7 +85,7 @@ fn cpu_groups(text: &str) -> Vec<String> {
 
 /// Of `cpu.stat`: `throttled_usec` in version 2 of control groups, `throttled_time` in version 1, in nanoseconds. Both are missing where
 /// a group cannot have a quota.
-fn parse_throttled(text: &str) -> Option<Throttled> {
+pub(crate) fn parse_throttled(text: &str) -> Option<Throttled> {
     let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)?.trim().parse::<u64>().ok());
     let ns = value("throttled_time ").or_else(|| Some(value("throttled_usec ")?.saturating_mul(1_000)))?;
     Some(Throttled {
@@ -119,7 +119,7 @@ impl CpuTime {
         }
     }
 
-    fn parse(text: &str) -> Self {
+    pub(crate) fn parse(text: &str) -> Self {
         // `cpu user nice system idle iowait irq softirq steal guest guest_nice`, in hundredths of a second; guests are in `user` too.
         let words = text.lines().next().unwrap_or_default().split_ascii_whitespace();
         let values: Vec<u64> = words.skip(1).take(8).filter_map(|word| word.parse().ok()).collect();

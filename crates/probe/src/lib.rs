@@ -7,6 +7,8 @@
 mod budget;
 mod clock;
 mod cpu_counters;
+#[doc(hidden)]
+pub mod foreign;
 mod polled;
 mod probe;
 mod rung;

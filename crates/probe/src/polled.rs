@@ -4,8 +4,8 @@
 //! taken from looks: its system call (`syscall`), the files that it waits for, and whose sockets these are.
 
 mod account;
-mod call;
-mod socket;
+pub(crate) mod call;
+pub(crate) mod socket;
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
@@ -466,6 +466,25 @@ impl Thread {
 fn parse_schedstat(text: &str) -> Option<Counted> {
     let mut numbers = text.split_ascii_whitespace().map(|word| word.parse().ok());
     Some(Counted { ran_ns: numbers.next()??, ready_ns: numbers.next()??, turns: numbers.next()?? })
+}
+
+/// The books of a thread after some looks: [`crate::foreign::books`].
+pub(crate) fn books_of<'a>(
+    is_worker: bool,
+    looks: impl IntoIterator<Item = (u32, &'a str, u8, u64)>,
+) -> ThreadTimes {
+    let (mut account, mut now_ns) = (Account::new(1, 1, is_worker), 0);
+    for (later_ns, schedstat, found, request) in looks {
+        let Some(counted) = parse_schedstat(schedstat) else { continue };
+        now_ns += u64::from(later_ns);
+        let found = match found {
+            0 => Found::Runs,
+            1 => Found::Idle,
+            endpoint => Found::Blocked(Part::Wait, Some(endpoint.into())),
+        };
+        account.see(Look { now_ns, counted, found, request });
+    }
+    account.times()
 }
 
 /// Nanoseconds of `CLOCK_MONOTONIC`.

@@ -62,7 +62,7 @@ impl KernelSymbols {
 }
 
 /// The number and the function of a line such as `3 nf_hook_slow+0x3d/0xb0 [nf_tables]`.
-fn parse(line: &str) -> Option<(usize, KernelSymbol)> {
+pub(crate) fn parse(line: &str) -> Option<(usize, KernelSymbol)> {
     let (number, text) = line.split_once(' ')?;
     // An address that has no name is written as it is.
     let (name, behind) = text.split_once('+')?;

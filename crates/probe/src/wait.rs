@@ -84,10 +84,7 @@ impl WaitKey {
     /// does not wait, or the kernel does not say for what.
     pub fn of_waiting(pid: u32, tid: u32, id: u32) -> Option<Self> {
         let said = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).ok()?;
-        let mut words = said.split_whitespace();
-        let call: i32 = words.next()?.parse().ok()?;
-        let argument =
-            words.next().and_then(|word| u64::from_str_radix(word.trim_start_matches("0x"), 16).ok());
+        let (call, argument) = parse_call(&said)?;
         let type_of = |number| {
             let file = std::fs::metadata(format!("/proc/{pid}/fd/{number}")).ok()?;
             Some(file.mode() & libc::S_IFMT)
@@ -139,6 +136,13 @@ impl WaitKey {
         bytes[32..].copy_from_slice(&self.kernel.to_le_bytes());
         bytes
     }
+}
+
+/// The number of a system call and its first argument, of the text of `/proc/PID/task/TID/syscall`; `None` if it is in none.
+pub(crate) fn parse_call(text: &str) -> Option<(i32, Option<u64>)> {
+    let mut words = text.split_whitespace();
+    let call = words.next()?.parse().ok()?;
+    Some((call, words.next().and_then(|word| u64::from_str_radix(word.trim_start_matches("0x"), 16).ok())))
 }
 
 impl Waited {

@@ -42,8 +42,13 @@ impl Tracefs {
             unsafe { libc::openat(self.0.as_raw_fd(), path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
         let mut text = String::new();
         File::from(descriptor(file.into())?).read_to_string(&mut text)?;
-        text.trim().parse().map_err(io::Error::other)
+        parse_number(&text)
     }
+}
+
+/// What `id` of a tracepoint holds.
+pub(crate) fn parse_number(text: &str) -> io::Result<u64> {
+    text.trim().parse().map_err(io::Error::other)
 }
 
 /// A descriptor that a system call has just returned.

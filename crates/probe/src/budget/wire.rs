@@ -20,7 +20,7 @@ const COMMAND_BYTES: usize = 16;
 const THREAD_BYTES: usize = 120 + 5 * 8 * PARTS + ENDPOINTS * 48 + 48 + 32 + OPEN * 32 + 8;
 
 /// `struct slip_listed`
-pub(super) const LISTED_BYTES: usize = 8 + THREAD_BYTES;
+pub(crate) const LISTED_BYTES: usize = 8 + THREAD_BYTES;
 
 /// `struct slip_endpoint_key`
 pub(super) const KEY_BYTES: usize = 4 + PATH_BYTES;
@@ -171,7 +171,7 @@ impl Words<'_> {
 
 impl ThreadTimes {
     /// From a `struct slip_listed`; `None` if it is too short.
-    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let mut words = Words(bytes);
         let now_ns = words.u64()?;
         words.u64()?;
@@ -249,7 +249,7 @@ impl ThreadTimes {
 }
 
 /// What an event says; `None` for one that is not understood.
-pub(super) fn parse_event(bytes: &[u8]) -> Option<BudgetEvent> {
+pub(crate) fn parse_event(bytes: &[u8]) -> Option<BudgetEvent> {
     let mut words = Words(bytes);
     match words.u32()? {
         EVENT_SERVED => {
@@ -302,7 +302,7 @@ pub(super) fn target(runtime: Option<(u64, u64)>, run: Option<&RunStart>) -> Vec
 }
 
 /// The key of a UNIX socket by its path; an abstract name begins with `@`. `None` if it is too long.
-pub(super) fn path_key(path: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn path_key(path: &[u8]) -> Option<Vec<u8>> {
     let mut key = vec![0; KEY_BYTES];
     key[..2].copy_from_slice(&AF_UNIX.to_le_bytes());
     key.get_mut(4..4 + path.len())?.copy_from_slice(path);
@@ -313,7 +313,7 @@ pub(super) fn path_key(path: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Where a server listens, from a `struct slip_endpoint_key`.
-pub(super) fn address(key: &[u8]) -> Option<String> {
+pub(crate) fn address(key: &[u8]) -> Option<String> {
     let family = u16::from_le_bytes(*key.first_chunk()?);
     let port = u16::from_be_bytes(*key.get(2..)?.first_chunk()?);
     let rest = key.get(4..)?;
@@ -345,7 +345,7 @@ const BUCKETS: usize = 64;
 pub(super) const CALL_TIMES_BYTES: usize = 8 + CallPart::ALL.len() * (8 + 4 * BUCKETS);
 
 /// What one CPU has noted of the calls to an endpoint, a `struct slip_call_times`, is added; `None` if it is too short.
-pub(super) fn add_calls(calls: &mut EndpointCalls, bytes: &[u8]) -> Option<()> {
+pub(crate) fn add_calls(calls: &mut EndpointCalls, bytes: &[u8]) -> Option<()> {
     let mut words = Words(bytes.get(..CALL_TIMES_BYTES)?);
     calls.calls = calls.calls.saturating_add(words.u64()?);
     calls.parts.resize(CallPart::ALL.len(), Lengths::default());
@@ -395,20 +395,20 @@ pub(super) fn command(protocol: &str, name: &[u8]) -> String {
 
 /// From a `struct slip_command_key` and a `struct slip_command_times`; `None` if they are too short. `protocol` tells what is spoken
 /// at an endpoint.
-pub(super) fn command_time<'a>(
+pub(crate) fn command_time<'a>(
     key: &[u8],
     times: &[u8],
     protocol: impl Fn(u32) -> &'a str,
 ) -> Option<CommandTime> {
     let endpoint = u32::from_le_bytes(*key.first_chunk()?);
-    let name = command(protocol(endpoint), key.get(4..)?);
+    let name = command(protocol(endpoint), key.get(4..4 + COMMAND_BYTES)?);
     let mut words = Words(times);
     Some(CommandTime { endpoint, name, calls: words.u64()?, ns: words.u64()?, longest_ns: words.u64()? })
 }
 
 /// Keys of those that had a CPU, with the times; the longest first. Before Linux 5.17 what follows the end of a name is left of an earlier
 /// one that was longer, so that a name may have several keys.
-pub(super) fn takers(times: impl Iterator<Item = (Vec<u8>, Vec<u8>)>) -> Vec<CpuTaker> {
+pub(crate) fn takers(times: impl Iterator<Item = (Vec<u8>, Vec<u8>)>) -> Vec<CpuTaker> {
     let mut sums: BTreeMap<(String, bool), u64> = BTreeMap::new();
     for (key, ns) in times {
         let (Some(name), Some(ns)) = (key.get(..NAME_BYTES), ns.first_chunk()) else { continue };
@@ -424,7 +424,7 @@ pub(super) fn takers(times: impl Iterator<Item = (Vec<u8>, Vec<u8>)>) -> Vec<Cpu
 }
 
 /// `enum slip_protocol`
-pub(super) fn protocol(number: u32) -> &'static str {
+pub(crate) fn protocol(number: u32) -> &'static str {
     match number {
         1 => "redis",
         2 => "mysql",

@@ -4,7 +4,7 @@ use slip_model::Part;
 
 /// What `/proc/PID/task/TID/syscall` says of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Doing {
+pub(crate) enum Doing {
     /// It runs, or could.
     Runs,
     /// It is blocked, and not by a system call: by a page.
@@ -15,7 +15,7 @@ pub(super) enum Doing {
 
 /// What a blocked thread waits for, as far as its system call tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Awaits {
+pub(crate) enum Awaits {
     /// What is known without looking further.
     Part(Part),
     /// A connection that it is to accept.
@@ -35,7 +35,7 @@ pub(super) enum Awaits {
 }
 
 /// Parses the text of `/proc/PID/task/TID/syscall`; `None` if it does not fit the format.
-pub(super) fn parse(text: &str) -> Option<Doing> {
+pub(crate) fn parse(text: &str) -> Option<Doing> {
     let mut words = text.split_ascii_whitespace();
     match words.next()? {
         "running" => Some(Doing::Runs),
@@ -52,7 +52,7 @@ pub(super) fn parse(text: &str) -> Option<Doing> {
 }
 
 /// What a thread waits for that is blocked in a system call of x86-64, as `blocked_part()` in `bpf/budget.bpf.c` has it.
-pub(super) fn awaits(number: u32, arguments: [u64; 6]) -> Awaits {
+pub(crate) fn awaits(number: u32, arguments: [u64; 6]) -> Awaits {
     let [first, second, third, ..] = arguments;
     // The kernel takes no more of a number than this.
     let file = first as u32;
@@ -78,18 +78,18 @@ pub(super) fn awaits(number: u32, arguments: [u64; 6]) -> Awaits {
 }
 
 /// The files in an array of `struct pollfd`. Negative numbers are left out, as the kernel does.
-pub(super) fn polled(bytes: &[u8]) -> impl Iterator<Item = u32> {
+pub(crate) fn polled(bytes: &[u8]) -> impl Iterator<Item = u32> {
     bytes.chunks_exact(8).filter_map(|entry| u32::try_from(i32::from_le_bytes(*entry.first_chunk()?)).ok())
 }
 
 /// The files in a set as `select` has it.
-pub(super) fn selected(bytes: &[u8]) -> impl Iterator<Item = u32> {
+pub(crate) fn selected(bytes: &[u8]) -> impl Iterator<Item = u32> {
     let bits = bytes.iter().flat_map(|byte| (0..8).map(move |bit| byte >> bit & 1 == 1));
     (0..).zip(bits).filter_map(|(number, is_in)| is_in.then_some(number))
 }
 
 /// The files that are registered with an epoll file, of the text of its `fdinfo`.
-pub(super) fn registered(text: &str) -> impl Iterator<Item = u32> {
+pub(crate) fn registered(text: &str) -> impl Iterator<Item = u32> {
     text.lines().filter_map(|line| line.strip_prefix("tfd:")?.split_ascii_whitespace().next()?.parse().ok())
 }
 

@@ -31,7 +31,7 @@ const ACCEPTS: u64 = 0x1_0000;
 
 /// Which side of a connection a socket is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Side {
+pub(crate) enum Side {
     Listens,
     /// It was accepted.
     Inbound,
@@ -46,7 +46,7 @@ pub(super) enum Side {
 
 /// The sockets of a network namespace.
 #[derive(Debug, Default)]
-pub(super) struct Sockets {
+pub(crate) struct Sockets {
     /// By inode. None of them becomes another one.
     known: HashMap<u64, Side>,
     /// What was in the tables when they were read last.
@@ -66,7 +66,7 @@ enum Row {
 
 /// Servers that were called, by the number under which they are told of.
 #[derive(Debug, Default)]
-pub(super) struct Endpoints(Vec<String>);
+pub(crate) struct Endpoints(Vec<String>);
 
 impl Endpoints {
     /// The number of the server at this address. The last one stands for all for which there is none.
@@ -88,7 +88,7 @@ impl Endpoints {
     }
 
     /// All.
-    pub(super) fn list(&self) -> Vec<Endpoint> {
+    pub(crate) fn list(&self) -> Vec<Endpoint> {
         let named = |address: &String| Endpoint { address: address.clone(), protocol: String::new() };
         self.0.iter().map(named).collect()
     }
@@ -96,15 +96,22 @@ impl Endpoints {
 
 impl Sockets {
     /// Of the network namespace of process `pid`, at `now_ns`.
-    pub(super) fn of(pid: u32, now_ns: u64) -> Self {
+    pub(crate) fn of(pid: u32, now_ns: u64) -> Self {
         let mut sockets = Self::default();
         // On which ports somebody listens.
         sockets.read(pid, now_ns);
         sockets
     }
 
+    /// As these tables have them, which are not read again.
+    pub(crate) fn of_tables(internet: &[String], unix: &str) -> Self {
+        let mut sockets = Self { rests_until_ns: u64::MAX, ..Self::default() };
+        sockets.replace_rows(internet, unix);
+        sockets
+    }
+
     /// Which side a socket is, at `now_ns`: `inode`, which process `pid` has as `file`.
-    pub(super) fn side(
+    pub(crate) fn side(
         &mut self,
         (pid, reader): (u32, Option<&SocketReader>),
         (file, inode): (u32, u64),
@@ -172,18 +179,22 @@ impl Sockets {
 
     fn read(&mut self, pid: u32, now_ns: u64) {
         let begin = Instant::now();
-        self.rows.clear();
-        for table in ["tcp", "tcp6", "udp", "udp6"] {
-            for (inode, row) in read_table(pid, table).lines().filter_map(parse_internet) {
-                if let Row::Internet { state: LISTEN, port, .. } = row {
-                    self.ports.insert(port);
-                }
-                self.rows.insert(inode, row);
-            }
-        }
-        self.rows.extend(read_table(pid, "unix").lines().filter_map(parse_unix));
+        let internet = ["tcp", "tcp6", "udp", "udp6"].map(|table| read_table(pid, table));
+        self.replace_rows(&internet, &read_table(pid, "unix"));
         let took_ns = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.rests_until_ns = now_ns.saturating_add(took_ns.saturating_mul(REST));
+    }
+
+    /// From now on these tables hold.
+    fn replace_rows(&mut self, internet: &[String], unix: &str) {
+        self.rows.clear();
+        for (inode, row) in internet.iter().flat_map(|table| table.lines()).filter_map(parse_internet) {
+            if let Row::Internet { state: LISTEN, port, .. } = row {
+                self.ports.insert(port);
+            }
+            self.rows.insert(inode, row);
+        }
+        self.rows.extend(unix.lines().filter_map(parse_unix));
     }
 }
 
