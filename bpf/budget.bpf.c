@@ -12,21 +12,12 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 /* An arrival explains a wake-up of the same CPU that comes so soon after it: the one calls for the other. */
 #define WOKEN_BY_ARRIVAL_NS 20000
 
-/* Who had the CPU is asked only of a thread that was ready for so long. */
-#define TAKEN_NS 20000
-
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 4096);
 	__type(key, __u32);
 	__type(value, struct slip_budget_target);
 } budget_targets SEC(".maps");
-
-/* Programs that had a CPU for which a worker was ready. */
-struct taker {
-	char name[16];
-	__u32 is_worker;
-};
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -248,29 +239,32 @@ static __always_inline void leave(struct task_struct *task, struct slip_thread *
 }
 
 /* Who had the CPU that the thread was ready for. */
-static __always_inline void note_taker(struct task_struct *task, __u64 ns)
+static __always_inline void note_taker(const struct taker *taker, __u64 ns)
 {
-	struct taker taker = {};
+	__u64 *sum = bpf_map_lookup_elem(&takers, taker);
 
-	if (task->pid) {
-		__builtin_memcpy(taker.name, task->comm, sizeof taker.name);
-		taker.is_worker = thread_of(task) != NULL;
-	}
-	__u64 *sum = bpf_map_lookup_elem(&takers, &taker);
 	if (sum) {
 		__sync_fetch_and_add(sum, ns);
 	} else {
-		bpf_map_update_elem(&takers, &taker, &ns, BPF_NOEXIST);
+		bpf_map_update_elem(&takers, taker, &ns, BPF_NOEXIST);
 	}
 }
 
 static __always_inline void arrive(struct task_struct *previous, struct slip_thread *thread)
 {
 	__u64 now = bpf_ktime_get_ns();
+	struct taker taker = {};
+	bool is_taken = thread->ready_ns && now > thread->ready_ns + TAKEN_NS;
 
 	account(thread, now);
-	if (thread->ready_ns && now > thread->ready_ns + TAKEN_NS && thread->part != SLIP_IDLE) {
-		note_taker(previous, now - thread->ready_ns);
+	if (is_taken && thread->part != SLIP_IDLE) {
+		if (previous->pid) {
+			__builtin_memcpy(taker.name, previous->comm, sizeof taker.name);
+			taker.is_worker = thread_of(previous) != NULL;
+		}
+		note_taker(&taker, now - thread->ready_ns);
+	} else {
+		is_taken = false;
 	}
 	if (thread->part == SLIP_IDLE) {
 		/* We were not told that it was woken. */
@@ -280,6 +274,9 @@ static __always_inline void arrive(struct task_struct *previous, struct slip_thr
 	struct exchange *exchange = exchange_at(thread->part == SLIP_PART_PREEMPTED ? thread->last_place : thread->woken_place);
 	if (exchange && exchange->running_ns < exchange->arrived_ns) {
 		exchange->running_ns = now;
+		if (is_taken) {
+			note_taker_of_call(exchange, &taker, now);
+		}
 	}
 	thread->woken_place = SLIP_PLACE_NONE;
 	thread->ready_ns = 0;
@@ -467,7 +464,7 @@ static __always_inline void note_first(struct task_struct *task, struct slip_thr
 
 /* A thread has sent to a server. */
 static __always_inline void note_sent(struct task_struct *task, struct slip_thread *thread, struct connection *connection,
-		struct sock *socket)
+		struct sock *socket, __u32 length)
 {
 	struct exchange *exchange = exchange_of_client(socket);
 	/* Read once, for the verifier. */
@@ -482,7 +479,7 @@ static __always_inline void note_sent(struct task_struct *task, struct slip_thre
 		note_first(task, thread, connection, exchange);
 	}
 	if (exchange) {
-		note_question(task, thread, exchange, thread->since_ns);
+		note_question(task, thread, exchange, length, thread->since_ns);
 	} else {
 		thread->asked = 1;
 	}
@@ -507,7 +504,7 @@ static __always_inline int note_sent_by(struct sock *socket, int sent)
 		struct exchange *exchange = exchange_of_client(socket);
 		if (exchange && exchange->sent_ns) {
 			change(task, thread, stop, 0);
-			note_question(task, thread, exchange, thread->since_ns);
+			note_question(task, thread, exchange, sent, thread->since_ns);
 			return 0;
 		}
 	} else if (!options.does_nothing) {
@@ -524,7 +521,7 @@ static __always_inline int note_sent_by(struct sock *socket, int sent)
 		return 0;
 	}
 	if (connection->role == ROLE_OUTBOUND && sent > 0) {
-		note_sent(task, thread, connection, socket);
+		note_sent(task, thread, connection, socket, sent);
 		return 0;
 	}
 	if (thread->flags & stop) {

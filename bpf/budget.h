@@ -87,6 +87,9 @@ enum slip_call_part {
 #define SLIP_FIRST_BYTES 16
 #define SLIP_COMMAND_BYTES 16
 
+/* The kernel's name of a thread (TASK_COMM_LEN). */
+#define SLIP_TASK_NAME_BYTES 16
+
 struct slip_call_times {
 	/* Calls that ended. */
 	__u64 calls;
@@ -240,7 +243,16 @@ struct slip_call {
 	__u64 end_ns;
 	__u64 parts[SLIP_CALL_PARTS];
 	char command[SLIP_COMMAND_BYTES];
+	/* Who had the CPU last that the thread was ready for, in SLIP_CALL_RUNNING, if SLIP_CALL_TAKEN; no name for nobody. */
+	char taker[SLIP_TASK_NAME_BYTES];
+	/* SLIP_CALL_*. */
+	__u32 flags;
+	__u32 reserved;
 };
+
+#define SLIP_CALL_TAKEN 1
+/* By a thread of a target. */
+#define SLIP_CALL_TAKEN_BY_WORKER 2
 
 /* A thread as it was at some moment. */
 struct slip_listed {

@@ -23,6 +23,15 @@
 /* One that was not used for so long leaves its place to another. */
 #define UNUSED_NS 1000000000
 
+/* Who had a CPU is told only of a thread that was ready for so long. */
+#define TAKEN_NS 20000
+
+/* A program that had a CPU for which a worker was ready. */
+struct taker {
+	char name[SLIP_TASK_NAME_BYTES];
+	__u32 is_worker;
+};
+
 /* A connection that a thread of a target has to a server, and the moments of its last call. */
 struct exchange {
 	/* The client's socket. Of a UNIX socket also its cookie, as it has no ports. */
@@ -42,12 +51,16 @@ struct exchange {
 	__u64 arrived_ns, woken_ns, running_ns;
 	/* The first data that has come and was not read yet by an event loop: since when. */
 	__u64 unread_ns;
-	/* What was sent first, and the command's name in it, which ends there. */
-	__u32 is_whole;
+	/* What was sent first, and the command's name, which so many bytes of that tell; 0 if it needs more. */
+	__u32 telling;
 	/* For how many calls the present one stands; 0 if it was not chosen. */
 	__u32 weight;
 	__u64 first[SLIP_FIRST_BYTES / 8];
-	char command[SLIP_COMMAND_BYTES];
+	struct command_name command;
+	/* Who had the CPU before the client, which was ready for it, and since when the client has it; only where slow calls are told. */
+	struct taker taker;
+	__u32 reserved;
+	__u64 taken_cpu_ns;
 };
 
 struct {
@@ -324,13 +337,20 @@ static __always_inline __u32 choose(struct slip_thread *thread, __u64 now)
 	return 1;
 }
 
-/* What the running thread has sent is the begin of a call, or more of it. */
-static __always_inline void note_question(struct task_struct *task, struct slip_thread *thread, struct exchange *exchange, __u64 now)
+/* The thread has got a CPU, which this one had. */
+static __always_inline void note_taker_of_call(struct exchange *exchange, const struct taker *taker, __u64 now)
 {
-	union {
-		__u8 bytes[NAMED_BYTES];
-		__u64 words[NAMED_BYTES / 8];
-	} sent;
+	if (slow_call_ns != ~0ULL) {
+		exchange->taker = *taker;
+		exchange->taken_cpu_ns = now;
+	}
+}
+
+/* What the running thread has sent, so much at once, is the begin of a call, or more of it. */
+static __always_inline void note_question(struct task_struct *task, struct slip_thread *thread, struct exchange *exchange, __u32 length,
+		__u64 now)
+{
+	struct sent sent;
 
 	if (exchange->handshake_ns) {
 		if (!read_first(task, sent.bytes, FIRST_BYTES) || sent.bytes[0] != TLS_DATA) {
@@ -356,17 +376,23 @@ static __always_inline void note_question(struct task_struct *task, struct slip_
 	if (!exchange->weight || exchange->protocol == SLIP_PROTOCOL_TLS) {
 		return;
 	}
-	/* It may lie at the end of what can be read. */
 	__builtin_memset(&sent, 0, sizeof sent);
-	if (!read_first(task, sent.bytes, NAMED_BYTES) && !read_first(task, sent.bytes, FIRST_BYTES)) {
-		__builtin_memset(exchange->command, 0, sizeof exchange->command);
-		exchange->is_whole = 0;
+	__u32 handed = read_first(task, sent.bytes, NAMED_BYTES);
+	/* Of what lies in several places the first may be short. */
+	if (exchange->telling && handed >= exchange->telling && sent.words[0] == exchange->first[0] && sent.words[1] == exchange->first[1]) {
 		return;
 	}
-	if (exchange->is_whole && sent.words[0] == exchange->first[0] && sent.words[1] == exchange->first[1]) {
-		return;
+	/* Nobody saw the connection begin, or its first bytes did not tell. */
+	__u32 protocol = exchange->protocol ? exchange->protocol : protocol_of_question(sent.bytes, length);
+	exchange->telling = read_command(protocol, &sent, &exchange->command);
+	/* What comes next may go on where this one ends. */
+	if (exchange->telling > handed) {
+		exchange->telling = 0;
 	}
-	exchange->is_whole = read_command(exchange->protocol, sent.bytes, exchange->command);
+	if (!exchange->protocol && (protocol != SLIP_PROTOCOL_REDIS || exchange->command.bytes[0])) {
+		exchange->protocol = protocol;
+		note_protocol(exchange->endpoint, protocol);
+	}
 	exchange->first[0] = sent.words[0];
 	exchange->first[1] = sent.words[1];
 }
@@ -376,7 +402,7 @@ static __always_inline void note_command(const struct exchange *exchange, __u64 
 	struct slip_command_key key = {.endpoint = exchange->endpoint};
 
 	if (exchange->weight) {
-		__builtin_memcpy(key.name, exchange->command, sizeof key.name);
+		__builtin_memcpy(key.name, exchange->command.bytes, sizeof key.name);
 	}
 	struct slip_command_times *times = bpf_map_lookup_elem(&commands, &key);
 	if (times) {
@@ -411,7 +437,11 @@ static __always_inline void end_call(const struct slip_thread *thread, struct ex
 	note_command(exchange, ns, weight);
 	if (ns >= slow_call_ns) {
 		if (exchange->weight) {
-			__builtin_memcpy(call.command, exchange->command, sizeof call.command);
+			__builtin_memcpy(call.command, exchange->command.bytes, sizeof call.command);
+		}
+		if (call.parts[SLIP_CALL_RUNNING] > TAKEN_NS && exchange->taken_cpu_ns == exchange->running_ns) {
+			__builtin_memcpy(call.taker, exchange->taker.name, sizeof call.taker);
+			call.flags = SLIP_CALL_TAKEN | (exchange->taker.is_worker ? SLIP_CALL_TAKEN_BY_WORKER : 0);
 		}
 		if (bpf_ringbuf_output(&served, &call, sizeof call, 0)) {
 			count_budget(SLIP_BUDGET_LOST);

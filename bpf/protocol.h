@@ -11,6 +11,18 @@
 /* The name of a command is within so many. */
 #define NAMED_BYTES 32
 
+/* What is looked at of what a thread has sent. */
+struct sent {
+	union {
+		__u8 bytes[NAMED_BYTES];
+		__u64 words[NAMED_BYTES / 8];
+	};
+};
+
+struct command_name {
+	char bytes[SLIP_COMMAND_BYTES];
+};
+
 /* A record of TLS that is no part of the handshake. */
 #define TLS_DATA 0x17
 
@@ -30,6 +42,12 @@ static __always_inline bool begins(const __u8 *bytes, const char *text, __u32 le
 		}
 	}
 	return true;
+}
+
+static __always_inline bool is_http(const __u8 *bytes)
+{
+	return begins(bytes, "GET /", 5) || begins(bytes, "POST /", 6) || begins(bytes, "PUT /", 5) || begins(bytes, "HEAD /", 6)
+			|| begins(bytes, "DELETE /", 8) || begins(bytes, "PATCH /", 7);
 }
 
 /* `spoken`: the server has sent something first. */
@@ -53,36 +71,64 @@ static __always_inline enum slip_protocol protocol_of(const __u8 *bytes, bool sp
 			|| bytes[0] == 0x80) {
 		return SLIP_PROTOCOL_MEMCACHED;
 	}
-	if (begins(bytes, "GET /", 5) || begins(bytes, "POST /", 6) || begins(bytes, "PUT /", 5) || begins(bytes, "HEAD /", 6)
-			|| begins(bytes, "DELETE /", 8) || begins(bytes, "PATCH /", 7) || begins(bytes, "PRI * HTTP/2", 12)) {
-		return SLIP_PROTOCOL_HTTP;
-	}
-	return SLIP_PROTOCOL_UNKNOWN;
+	return is_http(bytes) || begins(bytes, "PRI * HTTP/2", 12) ? SLIP_PROTOCOL_HTTP : SLIP_PROTOCOL_UNKNOWN;
 }
 
-/* The first bytes of what the running thread sends or has read by the system call that it is in. */
-static __always_inline bool read_first(struct task_struct *task, __u8 *bytes, __u32 length)
+/* The same by the first bytes of a call, of which `length` were sent at once, on a connection that is older than our watch or on which the
+ * server spoke first: only what can hardly be anything else. Of Redis more has to fit, as `read_command()` sees. */
+static __always_inline enum slip_protocol protocol_of_question(const __u8 *bytes, __u32 length)
+{
+	__u32 low_first = bytes[0] | bytes[1] << 8 | bytes[2] << 16;
+	__u32 high_first = (__u32) bytes[1] << 24 | bytes[2] << 16 | bytes[3] << 8 | bytes[4];
+
+	if (bytes[0] == '*') {
+		return SLIP_PROTOCOL_REDIS;
+	}
+	/* A packet that is all that was sent, the first of a command, which is to run, prepare or execute a statement. */
+	if (low_first + 4 == length && !bytes[3] && (bytes[4] == 3 || bytes[4] == 0x16 || bytes[4] == 0x17)) {
+		return SLIP_PROTOCOL_MYSQL;
+	}
+	/* A message that is all that was sent: a simple query. */
+	if (bytes[0] == 'Q' && high_first + 1 == length) {
+		return SLIP_PROTOCOL_POSTGRESQL;
+	}
+	return is_http(bytes) ? SLIP_PROTOCOL_HTTP : SLIP_PROTOCOL_UNKNOWN;
+}
+
+/* The first bytes of what the running thread sends or has read by the system call that it is in, at most `length`, and how many that are: behind
+ * what it has handed over is whatever was there before. */
+static __always_inline __u32 read_first(struct task_struct *task, __u8 *bytes, __u32 length)
 {
 	const struct pt_regs *regs = (const struct pt_regs *) bpf_task_pt_regs(task);
+	struct {
+		__u64 base, bytes;
+	} vector;
 
 	if (!regs) {
-		return false;
+		return 0;
 	}
 	__s64 call = regs->orig_rax;
-	__u64 from = regs->rsi;
+	__u64 from = regs->rsi, size = regs->rdx;
 	/* Read here, or the compiler reads one of two things at one place, which the verifier does not like. */
 	barrier_var(from);
+	barrier_var(size);
 	bool is_message = call == 46 || call == 47, is_vector = call == 20 || call == 19; /* sendmsg, recvmsg, writev, readv */
 	if (is_message && bpf_probe_read_user(&from, sizeof from, (const void *) (from + 16))) { /* `msg_iov` */
-		return false;
+		return 0;
 	}
-	if ((is_message || is_vector) && bpf_probe_read_user(&from, sizeof from, (const void *) from)) {
-		return false;
+	if (is_message || is_vector) {
+		if (bpf_probe_read_user(&vector, sizeof vector, (const void *) from)) {
+			return 0;
+		}
+		from = vector.base;
+		size = vector.bytes;
+	} else if (call != 0 && call != 1 && call != 44 && call != 45) { /* read, write, sendto, recvfrom */
+		return 0;
 	}
-	if (!is_message && !is_vector && call != 0 && call != 1 && call != 44 && call != 45) { /* read, write, sendto, recvfrom */
-		return false;
+	if (size > length) {
+		size = length;
 	}
-	return bpf_probe_read_user(bytes, length, (const void *) from) == 0;
+	return bpf_probe_read_user(bytes, size, (const void *) from) ? 0 : size;
 }
 
 static __always_inline enum slip_protocol protocol_of_call(struct task_struct *task, bool spoken)
@@ -112,18 +158,77 @@ static __always_inline bool is_in_name(__u8 byte)
 	return (letter >= 'a' && letter <= 'z') || (byte >= '0' && byte <= '9') || byte == '_';
 }
 
-/* The name of the command that a client sends, in capitals, zeros behind it; nothing of what it is about. Whether the name ends within
- * the first SLIP_FIRST_BYTES. */
-static __always_inline bool read_command(enum slip_protocol protocol, const __u8 *bytes, char *name)
+static __always_inline __u8 in_capitals(__u8 byte)
 {
-	__u32 from = 0, lines = 0, length = 0, end = NAMED_BYTES;
+	return byte >= 'a' ? byte & ~0x20 : byte;
+}
+
+/* Where the reading of what a client of Redis sends has got to. */
+enum resp { RESP_WORDS, RESP_WORDS_END, RESP_WORD, RESP_LENGTH, RESP_LENGTH_END, RESP_NAME, RESP_WHOLE, RESP_NONE };
+
+/* As many digits: a length of more is none of the name of a command. */
+#define RESP_DIGITS 7
+
+/* How many words come, the length of the first, and that word: `*2`, `$3`, `GET`, each with the end of a line. Only what has all of this form
+ * begins with a command; the rest may be part of a value. Writes the first bytes of the name and says how many there are, 0 for none; `end` is
+ * where it ends. */
+static __always_inline __u32 read_resp(const __u8 *bytes, char *name, __u32 *end)
+{
+	__u32 at_in = bytes[0] == '*' ? RESP_WORDS : RESP_NONE, digits = 0, number = 0, length = 0;
+
+	for (__u32 at = 1; at < NAMED_BYTES; at++) {
+		__u8 byte = bytes[at], letter = byte | 0x20;
+		switch (at_in) {
+			case RESP_WORDS: case RESP_LENGTH:
+				if (byte >= '0' + !digits && byte <= '9' && digits < RESP_DIGITS) {
+					number = number * 10 + byte - '0';
+					digits++;
+				} else {
+					at_in = byte == '\r' && digits ? at_in + 1 : RESP_NONE;
+				}
+				break;
+			case RESP_WORDS_END: case RESP_LENGTH_END:
+				at_in = byte == '\n' ? at_in + 1 : RESP_NONE;
+				break;
+			case RESP_WORD:
+				at_in = byte == '$' ? RESP_LENGTH : RESP_NONE;
+				digits = number = 0;
+				break;
+			case RESP_NAME:
+				if (length == number) {
+					at_in = byte == '\r' ? RESP_WHOLE : RESP_NONE;
+					*end = at;
+				} else if ((letter >= 'a' && letter <= 'z') || (length && (byte == '.' || byte == '_'))) {
+					if (length < SLIP_COMMAND_BYTES) {
+						name[length & (SLIP_COMMAND_BYTES - 1)] = in_capitals(byte);
+					}
+					length++;
+				} else {
+					at_in = RESP_NONE;
+				}
+				break;
+			default:
+				break;
+		}
+	}
+	return at_in == RESP_WHOLE ? length : 0;
+}
+
+/* The name of the command that a client sends, in capitals, zeros behind it; nothing of what it is about. How many of the first
+ * SLIP_FIRST_BYTES tell that; 0 if they do not. What is not sent is 0. Not static: then the verifier looks at it once, and not in each program
+ * that sees what is sent. */
+__noinline int read_command(__u32 protocol, const struct sent *sent, struct command_name *command)
+{
+	__u32 from = 0, length = 0, end = NAMED_BYTES;
+
+	/* They never are, but for the verifier. */
+	if (!sent || !command) {
+		return false;
+	}
+	const __u8 *bytes = sent->bytes;
+	char *name = command->bytes;
 
 	switch (protocol) {
-		case SLIP_PROTOCOL_REDIS:
-			/* The number of words, and the length of the first. */
-			lines = 2;
-			from = bytes[0] == '*' ? 0 : NAMED_BYTES;
-			break;
 		case SLIP_PROTOCOL_MYSQL:
 			/* Behind the packet's head and the kind of command, of which two have SQL. */
 			from = bytes[3] == 0 && (bytes[4] == 3 || bytes[4] == 0x16) ? 5 : NAMED_BYTES;
@@ -140,15 +245,16 @@ static __always_inline bool read_command(enum slip_protocol protocol, const __u8
 		default:
 			from = NAMED_BYTES;
 	}
+	if (protocol == SLIP_PROTOCOL_REDIS) {
+		length = read_resp(bytes, name, &end);
+	}
 	for (__u32 at = 0; at < NAMED_BYTES; at++) {
 		__u8 byte = bytes[at];
 		if (at < from || end < NAMED_BYTES) {
 			continue;
 		}
-		if (lines) {
-			lines -= byte == '\n';
-		} else if (is_in_name(byte) && length < SLIP_COMMAND_BYTES) {
-			name[length & (SLIP_COMMAND_BYTES - 1)] = byte >= 'a' ? byte & ~0x20 : byte;
+		if (is_in_name(byte) && length < SLIP_COMMAND_BYTES) {
+			name[length & (SLIP_COMMAND_BYTES - 1)] = in_capitals(byte);
 			length++;
 		} else {
 			end = at;
@@ -159,7 +265,7 @@ static __always_inline bool read_command(enum slip_protocol protocol, const __u8
 			name[at] = 0;
 		}
 	}
-	return end < SLIP_FIRST_BYTES;
+	return end < SLIP_FIRST_BYTES ? end + 1 : 0;
 }
 
 static __always_inline void note_protocol(__u32 endpoint, enum slip_protocol protocol)

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <strings.h>
 
 static int failed;
 
@@ -36,7 +37,11 @@ static uint32_t endpoint_number, ended_threads;
 static struct exchange places[EXCHANGES];
 static struct slip_call_times calls;
 static struct slip_command_times command;
-static struct slip_command_key command_name;
+static struct slip_command_key command_key;
+static struct slip_call last_call;
+static int call_count;
+static struct slip_slow_call slow_note;
+static uint32_t protocol_number;
 
 #define SERVER_PORT 8000
 
@@ -52,9 +57,33 @@ static struct file *file_table[] = {&first_file};
 static struct fdtable table = {.max_fds = 1, .fd = file_table};
 static struct files_struct files = {.fdt = &table};
 
+/* What threads send; 0 for what cannot be read. */
+static const char *sent_bytes;
+static uint32_t sent_length;
+
 long fake_read(void *to, uint32_t bytes, uint64_t from)
 {
-	return -14;
+	if (!sent_bytes || bytes > sent_length) {
+		return -14;
+	}
+	memcpy(to, sent_bytes, bytes);
+	return 0;
+}
+
+/* What is kept of sockets by their addresses; 0 for a free place. */
+static struct addressed {
+	__u64 address;
+	struct connection connection;
+} addressed[4];
+
+static struct addressed *find_addressed(__u64 address)
+{
+	for (uint32_t at = 0; at < sizeof addressed / sizeof *addressed; at++) {
+		if (addressed[at].address == address) {
+			return &addressed[at];
+		}
+	}
+	return NULL;
 }
 
 void *fake_lookup(const void *map, const void *key)
@@ -86,8 +115,15 @@ void *fake_lookup(const void *map, const void *key)
 	if (map == &call_times) {
 		return &calls;
 	}
+	if (map == &connections_by_address) {
+		struct addressed *place = find_addressed(*(const __u64 *) key);
+		return place ? &place->connection : NULL;
+	}
+	if (map == &slow_calls) {
+		return &slow_note;
+	}
 	if (map == &commands) {
-		command_name = *(const struct slip_command_key *) key;
+		command_key = *(const struct slip_command_key *) key;
 		return &command;
 	}
 	return map == &endpoints ? &endpoint_number : NULL;
@@ -95,11 +131,22 @@ void *fake_lookup(const void *map, const void *key)
 
 long fake_update(const void *map, const void *key, const void *value)
 {
+	struct addressed *place = map == &connections_by_address ? find_addressed(0) : NULL;
+	if (place) {
+		*place = (struct addressed) {.address = *(const __u64 *) key, .connection = *(const struct connection *) value};
+	}
+	if (map == &protocols) {
+		protocol_number = *(const uint32_t *) value;
+	}
 	return 0;
 }
 
 long fake_delete(const void *map, const void *key)
 {
+	struct addressed *place = map == &connections_by_address ? find_addressed(*(const __u64 *) key) : NULL;
+	if (place) {
+		place->address = 0;
+	}
 	return 0;
 }
 
@@ -110,6 +157,8 @@ void *fake_storage(const struct task_struct *of, bool make)
 
 void *fake_socket_storage(const struct sock *socket, bool make)
 {
+	/* Who has but an address is not let to ask for it. */
+	CHECK(!options.by_address);
 	return socket == &inbound ? &kept[0] : socket == &second_inbound ? &kept[1] : &kept[2];
 }
 
@@ -137,6 +186,12 @@ void *fake_reserve(uint64_t bytes)
 
 long fake_output(const void *event, uint64_t bytes, uint64_t flags)
 {
+	if (*(const uint32_t *) event == SLIP_EVENT_CALL) {
+		CHECK(bytes == sizeof last_call);
+		memcpy(&last_call, event, bytes);
+		call_count++;
+		return 0;
+	}
 	CHECK(bytes == sizeof last_served);
 	memcpy(&last_served, event, bytes);
 	served_count++;
@@ -156,13 +211,15 @@ static void reset(void)
 {
 	memset(&thread, 0, sizeof thread);
 	memset(kept, 0, sizeof kept);
+	memset(addressed, 0, sizeof addressed);
 	memset(&task, 0, sizeof task);
 	memset(&fake_regs, 0, sizeof fake_regs);
 	memset(counts, 0, sizeof counts);
 	memset(places, 0, sizeof places);
 	memset(&calls, 0, sizeof calls);
 	memset(&command, 0, sizeof command);
-	served_count = ended_threads = 0;
+	served_count = ended_threads = call_count = protocol_number = 0;
+	sent_bytes = NULL;
 	fake_time_ns = 1000;
 	inbound.__sk_common.skc_family = second_inbound.__sk_common.skc_family = outbound.__sk_common.skc_family = AF_INET;
 	inbound.__sk_common.skc_num = second_inbound.__sk_common.skc_num = SERVER_PORT;
@@ -456,6 +513,12 @@ static void run_is_without_its_start_up_and_its_exit(void)
 	target.run = SLIP_RUN_NONE;
 }
 
+/* As the loader does for the rung `syscalls`. */
+static void find_sockets_by_address(bool does)
+{
+	((volatile struct slip_budget_options *) &options)->by_address = does;
+}
+
 static void any_order_of_events_adds_up(void)
 {
 	srand(4711);
@@ -510,6 +573,103 @@ static void any_order_of_events_adds_up(void)
 	}
 }
 
+/* The system calls of a thread, whose file 0 is this socket. */
+static void read_by_call(struct sock *socket, int bytes)
+{
+	first_socket.sk = socket;
+	struct call_exit exit_of = {.result = bytes};
+	account_receive_call_end(&exit_of);
+	first_socket.sk = &inbound;
+}
+
+static void send_by_call(struct sock *socket, int bytes)
+{
+	first_socket.sk = socket;
+	struct call_entry entry = {};
+	struct call_exit exit_of = {.result = bytes};
+	account_send_call(&entry);
+	account_send_call_end(&exit_of);
+	first_socket.sk = &inbound;
+}
+
+static void change_state(struct sock *socket, int before, int after)
+{
+	__u64 context[] = {(__u64) socket, before, after};
+	account_state(context);
+}
+
+static const struct connection *kept_at(const struct sock *socket)
+{
+	struct addressed *place = find_addressed((__u64) socket);
+	return place ? &place->connection : NULL;
+}
+
+static void request_is_seen_by_the_addresses_of_its_sockets(void)
+{
+	reset();
+	find_sockets_by_address(true);
+	switch_out(EPOLL_WAIT);
+	fake_time_ns += 100;
+	arrive_for(&inbound);
+	CHECK(kept_at(&inbound) && kept_at(&inbound)->role == ROLE_INBOUND && kept_at(&inbound)->arrived_ns == fake_time_ns);
+	fake_time_ns += 3;
+	wake();
+	fake_time_ns += 5;
+	switch_in();
+	read_by_call(&inbound, 50);
+	CHECK(thread.opened == 1 && thread.open[0].socket == (__u64) &inbound);
+	pass(20);
+	send_by_call(&outbound, 30);
+	CHECK(kept_at(&outbound) && kept_at(&outbound)->role == ROLE_OUTBOUND && kept_at(&outbound)->sent);
+	pass(400);
+	read_by_call(&outbound, 5);
+	CHECK(thread.endpoints[endpoint_number].calls == 1);
+	send_by_call(&inbound, 100);
+	switch_out(EPOLL_WAIT);
+	CHECK(served_count == 1 && last_served.queued_ns == last_served.begin_ns - 3 && sum(last_served.serving) == 425);
+	CHECK(accounted() == thread.since_ns - thread.first_ns);
+	find_sockets_by_address(false);
+}
+
+/* The next socket at the address is another one. */
+static void address_of_a_socket_that_is_closed_or_connected_tells_nothing(void)
+{
+	struct call_entry entry = {};
+
+	for (int way = 0; way < 3; way++) {
+		reset();
+		find_sockets_by_address(true);
+		send_by_call(&outbound, 30);
+		CHECK(kept_at(&outbound) && exchange_of_client(&outbound));
+		first_socket.sk = &outbound;
+		switch (way) {
+			case 0: account_close(&entry); break;
+			case 1: account_connect(&entry); break;
+			case 2: change_state(&outbound, TCP_ESTABLISHED, TCP_CLOSE); break;
+		}
+		first_socket.sk = &inbound;
+		CHECK(!kept_at(&outbound) && !exchange_of_client(&outbound));
+		/* Another state is no end. */
+		send_by_call(&outbound, 30);
+		change_state(&outbound, TCP_SYN_SENT, TCP_ESTABLISHED);
+		CHECK(kept_at(&outbound) && kept_at(&outbound)->connected_ns == fake_time_ns);
+		find_sockets_by_address(false);
+	}
+}
+
+/* Where the kernel keeps something of each socket, it forgets that by itself. */
+static void socket_that_is_closed_is_not_looked_for_by_its_address(void)
+{
+	reset();
+	struct call_entry entry = {};
+	send_to(&outbound, 30);
+	CHECK(!kept_at(&outbound) && kept[2].role == ROLE_OUTBOUND);
+	first_socket.sk = &outbound;
+	account_close(&entry);
+	first_socket.sk = &inbound;
+	CHECK(exchange_of_client(&outbound) && kept[2].role == ROLE_OUTBOUND);
+}
+
 static void protocols_are_told_by_their_first_bytes(void)
 {
 	CHECK(protocol_of((const __u8 *) "*2\r\n$3\r\nGET\r", false) == SLIP_PROTOCOL_REDIS);
@@ -519,6 +679,223 @@ static void protocols_are_told_by_their_first_bytes(void)
 	CHECK(protocol_of((const __u8 *) "\x55\0\0\1\x8d\xa6\xff\1\0\0\0\1", true) == SLIP_PROTOCOL_MYSQL);
 	CHECK(protocol_of((const __u8 *) "\x16\3\1\2\0\1\0\1\xfc\3\3\0", false) == SLIP_PROTOCOL_TLS);
 	CHECK(protocol_of((const __u8 *) "SSH-2.0-OpenSSH", false) == SLIP_PROTOCOL_UNKNOWN);
+}
+
+/* The name of the command in what is sent, which may be shorter than what is looked at. */
+static const char *named(enum slip_protocol protocol, const char *text)
+{
+	static struct command_name name;
+	struct sent sent = {};
+
+	memcpy(sent.bytes, text, strlen(text) < sizeof sent.bytes ? strlen(text) : sizeof sent.bytes);
+	memset(&name, 'x', sizeof name);
+	read_command(protocol, &sent, &name);
+	return memchr(name.bytes, 0, sizeof name.bytes) ? name.bytes : "too long";
+}
+
+static void command_of_redis_is_what_has_its_form(void)
+{
+	CHECK(!strcmp(named(SLIP_PROTOCOL_REDIS, "*2\r\n$3\r\nGET\r\n$7\r\nhunter2\r\n"), "GET"));
+	CHECK(!strcmp(named(SLIP_PROTOCOL_REDIS, "*12\r\n$7\r\nhgetall\r\n$7\r\nhunter2\r\n"), "HGETALL"));
+	CHECK(!strcmp(named(SLIP_PROTOCOL_REDIS, "*2\r\n$8\r\nJSON.GET\r\n$7\r\nhunter2\r\n"), "JSON.GET"));
+	CHECK(!strcmp(named(SLIP_PROTOCOL_REDIS, "*3\r\n$10\r\nEVALSHA_RO\r\n$40\r\n"), "EVALSHA_RO"));
+	static const char *const none[] = {
+		"", "*", "PING\r\n", "*2", "*2\r\n", "*0\r\n$3\r\nGET\r\n", "*2\r\n$4\r\nGET\r\n$7\r\nhunter2\r\n",
+		"*2\r\n$2\r\nGET\r\n$7\r\nhunter2\r\n", "*2\r\n$03\r\nGET\r\n", "*2\n$3\nGET\n", "*2\r\n:3\r\nGET\r\n", "*-1\r\n$3\r\nGET\r\n",
+		"*2\r\n$3\r\nG-T\r\n", "*2\r\n$3\r\n.ET\r\n", "*2\r\n$3\r\nGE7\r\n", "*2\r\n$7\r\nhunter2\r\n$3\r\nGET\r\n", "*2\r\n$0\r\n\r\n",
+		"*12345678\r\n$3\r\nGET\r\n", "a\n*2\r\n$3\r\nGET\r\n", "*a\nb\nhunter\r\n", "*2\r\n$6\r\nhunter",
+	};
+	for (uint32_t at = 0; at < sizeof none / sizeof *none; at++) {
+		CHECK(!*named(SLIP_PROTOCOL_REDIS, none[at]));
+	}
+}
+
+/* Says the same of bytes in another way: how long the name is that they begin with, and where; 0 for none. */
+static int expected_name(const char *text, const char **name)
+{
+	char form[64];
+	const char *dollar = strchr(text, '$');
+	int words = text[0] == '*' ? atoi(text + 1) : 0, length = dollar ? atoi(dollar + 1) : 0;
+
+	if (words < 1 || words > 9999999 || length < 1) {
+		return 0;
+	}
+	snprintf(form, sizeof form, "*%d\r\n$%d\r\n", words, length);
+	int begin = strlen(form);
+	if (strncmp(text, form, begin) || begin + length >= NAMED_BYTES || text[begin + length] != '\r') {
+		return 0;
+	}
+	*name = text + begin;
+	for (int i = 0; i < length; i++) {
+		char byte = (*name)[i], letter = byte | 0x20;
+		if (!(letter >= 'a' && letter <= 'z') && !(i && (byte == '.' || byte == '_'))) {
+			return 0;
+		}
+	}
+	return length;
+}
+
+/* Whatever a client sends, nothing is told but capitals of a name that has the form of one. */
+static void whatever_is_sent_no_more_than_a_name_is_told(void)
+{
+	static const char pieces[][9] = {"*2", "*", "$3", "$", "\r\n", "\r", "\n", "GET", "get", "hunter2", "_", ".", "1", "3", "SELECT ", " /", "\x80"};
+	int names = 0;
+
+	srand(4711);
+	for (int run = 0; run < 200000; run++) {
+		char text[NAMED_BYTES + 1] = {}, *end = text;
+		/* Half of them begin well. */
+		const char *begin = run % 2 ? "*2\r\n$3\r\nGET\r\n" : "";
+		strcpy(text, begin);
+		end += strlen(begin);
+		while (end < text + NAMED_BYTES) {
+			const char *piece = pieces[rand() % (sizeof pieces / sizeof *pieces)];
+			end += snprintf(end, text + sizeof text - end, "%s", piece);
+			if (rand() % 8 == 0) {
+				break;
+			}
+		}
+		/* And are spoiled at one place. */
+		if (run % 4 == 1) {
+			text[rand() % strlen(begin)] = rand();
+		}
+		/* What is behind this was not sent. */
+		int handed = run % 3 ? NAMED_BYTES : rand() % NAMED_BYTES;
+		memset(text + handed, 0, sizeof text - handed);
+		struct sent sent = {};
+		memcpy(sent.bytes, text, strnlen(text, NAMED_BYTES));
+		for (int protocol = SLIP_PROTOCOL_UNKNOWN; protocol <= SLIP_PROTOCOL_TLS; protocol++) {
+			struct command_name name;
+			memset(&name, 'x', sizeof name);
+			int telling = read_command(protocol, &sent, &name);
+			CHECK(telling >= 0 && telling <= SLIP_FIRST_BYTES);
+			int length = strnlen(name.bytes, sizeof name.bytes);
+			for (int i = 0; i < SLIP_COMMAND_BYTES; i++) {
+				char byte = name.bytes[i];
+				CHECK(i < length ? (byte >= 'A' && byte <= 'Z') || (byte >= '0' && byte <= '9') || byte == '_' || byte == '.' : !byte);
+			}
+			if (protocol == SLIP_PROTOCOL_REDIS) {
+				const char *expected = NULL;
+				int expected_length = expected_name(text, &expected);
+				CHECK(length == (expected_length < SLIP_COMMAND_BYTES ? expected_length : SLIP_COMMAND_BYTES));
+				CHECK(strncasecmp(name.bytes, expected ? expected : "", length) == 0);
+				names += length > 0;
+			}
+			/* What comes behind these bytes changes nothing, so it need not be looked at again. */
+			if (telling && telling <= handed) {
+				struct sent other = sent;
+				struct command_name again = {};
+				memset(other.bytes + telling, 'z', NAMED_BYTES - telling);
+				CHECK(read_command(protocol, &other, &again) == telling && !memcmp(&again, &name, sizeof name));
+			}
+			if (protocol == SLIP_PROTOCOL_UNKNOWN || protocol == SLIP_PROTOCOL_TLS) {
+				CHECK(!length);
+			}
+		}
+	}
+	CHECK(names > 10000 && names < 190000);
+}
+
+/* These bytes, of which there may be more or fewer. */
+static enum slip_protocol asked(const char bytes[14], uint32_t length)
+{
+	char text[NAMED_BYTES] = {};
+	memcpy(text, bytes, 14);
+	return protocol_of_question((const __u8 *) text, length);
+}
+
+static void protocol_of_an_old_connection_is_told_by_what_is_no_other(void)
+{
+	CHECK(asked("\x09\0\0\0\3SELECT 1", 13) == SLIP_PROTOCOL_MYSQL);
+	CHECK(asked("\x09\0\0\0\3SELECT 1", 14) == SLIP_PROTOCOL_UNKNOWN);
+	CHECK(asked("\x09\0\0\1\3SELECT 1", 13) == SLIP_PROTOCOL_UNKNOWN);
+	CHECK(asked("Q\0\0\0\x0dSELECT 1", 14) == SLIP_PROTOCOL_POSTGRESQL);
+	CHECK(asked("Q\0\0\0\x0dSELECT 1", 15) == SLIP_PROTOCOL_UNKNOWN);
+	CHECK(asked("POST /x HTTP/1", 18) == SLIP_PROTOCOL_HTTP);
+	/* A client of Redis may say the same. */
+	CHECK(asked("get key\r\n    ", 9) == SLIP_PROTOCOL_UNKNOWN);
+	CHECK(asked("\x80\0\0\x03         ", 4) == SLIP_PROTOCOL_UNKNOWN);
+}
+
+/* One call that takes so long, of which the first of these bytes are sent. */
+static void call_server(const char *bytes, uint32_t length, uint64_t ns)
+{
+	static char buffer[NAMED_BYTES];
+
+	memset(buffer, ' ', sizeof buffer);
+	memcpy(buffer, bytes, strlen(bytes));
+	sent_bytes = buffer;
+	sent_length = sizeof buffer;
+	fake_regs.orig_rax = 1;
+	fake_regs.rdx = length;
+	pass(1);
+	send_to(&outbound, length);
+	pass(ns);
+	receive(&outbound, 5);
+}
+
+/* We come when an answer is under way: it is read before anything is sent. */
+static void redis_is_known_on_a_connection_whose_begin_was_not_seen(void)
+{
+	reset();
+	slow_call_ns = 100;
+	receive(&outbound, 5);
+	call_server("*2\r\n$7\r\nhunter2\r\n$3\r\nGET\r\n", 26, 200);
+	CHECK(protocol_number == SLIP_PROTOCOL_UNKNOWN && call_count == 1 && !*last_call.command);
+	call_server("*2\r\n$4\r\neval\r\n$7\r\nhunter2\r\n", 27, 300);
+	CHECK(protocol_number == SLIP_PROTOCOL_REDIS && call_count == 2);
+	CHECK(!strcmp(last_call.command, "EVAL") && last_call.end_ns == fake_time_ns);
+	CHECK(slow_note.end_ns == fake_time_ns && slow_note.socket == (__u64) &outbound);
+	call_server("*2\r\n$3\r\nGET\r\n$7\r\nhunter2\r\n", 26, 50);
+	CHECK(call_count == 2);
+	/* The rest is left in the buffer from what it was used for before. */
+	call_server("*2\r\n$7\r\nhunter\r\n", 4, 300);
+	CHECK(call_count == 3 && !*last_call.command);
+	call_server("*2\r\n$4\r\nEVAL\r\n", 14, 300);
+	CHECK(call_count == 4 && !strcmp(last_call.command, "EVAL"));
+	call_server("*2\r\n$4\r\nEVAL\r\n", 12, 300);
+	CHECK(call_count == 5 && !*last_call.command);
+	slow_call_ns = ~0ULL;
+}
+
+/* The answer has come; the thread is woken, and gets the CPU that another program has had. */
+static void who_had_the_cpu_is_told_of_the_call_that_had_to_wait_for_it(void)
+{
+	reset();
+	slow_call_ns = 100;
+	target.run = SLIP_RUN_NOW;
+	begin_run(&thread, fake_time_ns);
+	other_task.pid = 9;
+	strcpy(other_task.comm, "mysqld");
+	for (int run = 0; run < 3; run++) {
+		uint64_t ready = run == 1 ? TAKEN_NS / 2 : 2 * TAKEN_NS;
+		pass(1);
+		send_to(&outbound, 30);
+		pass(1);
+		switch_out(RECVFROM);
+		thread.part = SLIP_PART_WAIT;
+		fake_time_ns += 400;
+		arrive_for(&outbound);
+		fake_time_ns += 5;
+		wake();
+		fake_time_ns += ready;
+		/* Nobody. */
+		other_task.pid = run == 2 ? 0 : 9;
+		switch_in();
+		pass(2);
+		receive(&outbound, 5);
+		CHECK(call_count == run + 1 && last_call.parts[SLIP_CALL_RUNNING] == ready);
+		CHECK(last_call.flags == (run == 1 ? 0 : SLIP_CALL_TAKEN));
+		CHECK(!strcmp(last_call.taker, run == 0 ? "mysqld" : ""));
+	}
+	/* A call that did not have to wait has none of the one before. */
+	pass(1);
+	send_to(&outbound, 30);
+	pass(200);
+	receive(&outbound, 5);
+	CHECK(call_count == 4 && last_call.flags == 0 && !*last_call.taker);
+	target.run = SLIP_RUN_NONE;
+	slow_call_ns = ~0ULL;
 }
 
 static void what_is_left_of_a_request_begins_none(void)
@@ -555,7 +932,18 @@ int main(void)
 	what_php_has_begun_goes_on_after_its_response();
 	run_is_without_its_start_up_and_its_exit();
 	any_order_of_events_adds_up();
+	find_sockets_by_address(true);
+	any_order_of_events_adds_up();
+	find_sockets_by_address(false);
+	request_is_seen_by_the_addresses_of_its_sockets();
+	address_of_a_socket_that_is_closed_or_connected_tells_nothing();
+	socket_that_is_closed_is_not_looked_for_by_its_address();
 	protocols_are_told_by_their_first_bytes();
+	command_of_redis_is_what_has_its_form();
+	whatever_is_sent_no_more_than_a_name_is_told();
+	protocol_of_an_old_connection_is_told_by_what_is_no_other();
+	redis_is_known_on_a_connection_whose_begin_was_not_seen();
+	who_had_the_cpu_is_told_of_the_call_that_had_to_wait_for_it();
 	what_is_left_of_a_request_begins_none();
 	tasks_have_the_numbers_of_the_loader();
 	return failed != 0;

@@ -75,7 +75,9 @@ fn budget(bytes: &[u8]) {
 /// Nothing that a client sent is told but the name of a command.
 fn is_name(name: &str) {
     assert!(name.len() <= COMMAND_BYTES);
-    assert!(name.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_'));
+    let is_in_name =
+        |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || matches!(byte, b'_' | b'.');
+    assert!(name.bytes().all(is_in_name));
 }
 
 /// Sums stay where they are when they are full.

@@ -271,23 +271,34 @@ fn nothing_seen(
 }
 
 /// Starts the command; with a budget its run is measured from its first moment on.
-#[allow(clippy::print_stderr, reason = "what is said to the user besides data")]
 pub(crate) fn start(
     command: &[String],
     budget: bool,
     sampler: &mut dyn Sampler,
 ) -> Result<Launched, Failure> {
-    let cannot =
-        |error| Failure::new(failure::USAGE, format!("cannot start `{}`: {error}", command.join(" ")));
-    if !budget {
-        return launch(command).map_err(cannot);
+    if budget {
+        return start_watched(command, sampler, "the budget is of requests alone");
     }
-    let held = hold(command).map_err(cannot)?;
+    launch(command).map_err(|error| cannot_start(command, &error))
+}
+
+/// Starts the command once the kernel watches its process, which is held until then. `unless` says what follows if that cannot be.
+#[allow(clippy::print_stderr, reason = "what is said to the user besides data")]
+pub(crate) fn start_watched(
+    command: &[String],
+    sampler: &mut dyn Sampler,
+    unless: &str,
+) -> Result<Launched, Failure> {
+    let held = hold(command).map_err(|error| cannot_start(command, &error))?;
     let title = command.first().and_then(|program| program.rsplit('/').next()).unwrap_or_default();
     if let Err(TargetIssue::Unsupported { reason }) = sampler.may_run(held.pid(), start_of(command), title) {
-        eprintln!("note: the budget is of requests alone: {reason}");
+        eprintln!("note: {unless}: {reason}");
     }
-    held.release().map_err(cannot)
+    held.release().map_err(|error| cannot_start(command, &error))
+}
+
+fn cannot_start(command: &[String], error: &io::Error) -> Failure {
+    Failure::new(failure::USAGE, format!("cannot start `{}`: {error}", command.join(" ")))
 }
 
 /// `slip-20261121-220455.slip`, in UTC.

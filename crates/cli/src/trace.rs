@@ -11,17 +11,17 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use slip_doctor::call_part_name;
-use slip_model::{Budget, Endpoint, Interner};
+use slip_model::{Budget, CallPart, CpuTaker, Endpoint, Interner};
 use slip_record::{
-    Ending, KernelSampler, Launched, NoStack, ProbeError, Rung, Session, SessionError, SessionOptions,
-    TRACE_CANNOT_SEE, TargetIssue, TargetSet, TracedCall, unix_ns,
+    Ending, KernelSampler, Launched, NoStack, ProbeError, RunStart, Rung, Sampler as _, Session,
+    SessionError, SessionOptions, TRACE_CANNOT_SEE, TargetIssue, TargetSet, TracedCall, unix_ns,
 };
 use slip_report::{clean, clean_json, duration, utc};
 
 use crate::args::{TraceFormatName, TraceOptions};
 use crate::dump::shown;
 use crate::failure::{self, Failure};
-use crate::record::{listen, start, target_of, warn_of};
+use crate::record::{listen, start_watched, target_of, warn_of};
 
 /// Most parts of a call that a line of text names.
 const SHOWN_PARTS: usize = 3;
@@ -75,7 +75,10 @@ impl Printer {
             .longest_parts()
             .into_iter()
             .take(SHOWN_PARTS)
-            .map(|(part, ns)| format!("{} {}", call_part_name(part), duration(ns)))
+            .map(|(part, ns)| {
+                let taker = call.taker.as_ref().filter(|_| part == CallPart::Running).map(taken);
+                format!("{} {}{}", call_part_name(part), duration(ns), taker.unwrap_or_default())
+            })
             .collect();
         let mut text = format!(
             "{hour:02}:{minute:02}:{second:02}.{:03}  {}{thread}  {}  {}  {}  {}\n",
@@ -125,6 +128,7 @@ impl Printer {
             "command": call.command,
             "total_ns": call.total_ns(),
             "parts": parts,
+            "taker": call.taker.as_ref().map(|taker| json!({ "name": taker.name, "is_worker": taker.is_worker })),
             "frames": call.stack.map(frames).unwrap_or_default(),
             "frames_left_out": call.stack.map_or(0, |stack| known(stack).saturating_sub(self.frames)),
             "no_stack": call.stack.err().map(words),
@@ -208,9 +212,19 @@ fn server(endpoint: &Endpoint) -> String {
     clean(&text).into_owned()
 }
 
+/// Who had the CPU that a thread was ready for.
+fn taken(taker: &CpuTaker) -> String {
+    match (&*taker.name, taker.is_worker) {
+        ("", _) => " (the CPU was idle)".to_owned(),
+        (name, true) => format!(" ({} had the CPU, itself traced)", clean(name)),
+        (name, false) => format!(" ({} had the CPU)", clean(name)),
+    }
+}
+
 fn words(reason: NoStack) -> &'static str {
     match reason {
         NoStack::NoCode => "the thread runs no code of the interpreter",
+        NoStack::Unknown => "no interpreter had been found in the process yet",
         NoStack::Unreadable => "it could not be read, or its functions were gone before they were named",
         NoStack::Lost => "the kernel did not tell it",
     }
@@ -262,8 +276,17 @@ pub(crate) fn run(options: &TraceOptions) -> Result<(), Failure> {
         duration_ns: options.duration.map(|seconds| Duration::from_secs_f64(seconds).as_nanos() as u64),
         waits_for_interpreter: !options.command.is_empty(),
     };
-    let mut launched =
-        if options.command.is_empty() { None } else { Some(start(&options.command, false, &mut sampler)?) };
+    let mut launched = match &*options.command {
+        [] => None,
+        command => {
+            let unless = "what it calls before its interpreter is found is not seen";
+            Some(start_watched(command, &mut sampler, unless)?)
+        }
+    };
+    for pid in &options.target.pid {
+        // What serves no requests: else it would be known only of requests how long a thread is ready to run.
+        let _ = sampler.may_run(*pid, RunStart::Now, "");
+    }
     let (target, text) = target_of(&options.target, launched.as_ref().map(Launched::pid))?;
     let text = options.command.first().map_or(text, |program| format!("-- {program}"));
     let mut session = Session::new(session_options, TargetSet::find(target)?, &mut sampler).remembering();
@@ -317,7 +340,7 @@ fn refused(error: &ProbeError) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use slip_model::{CallPart, Frame, FrameKind, StackId};
+    use slip_model::{Frame, FrameKind, StackId};
 
     use super::*;
 
@@ -350,6 +373,7 @@ mod tests {
             endpoint: redis(),
             command: "DEBUG".to_owned(),
             parts,
+            taker: Some(CpuTaker { name: "mysqld".to_owned(), is_worker: false, ns: 900_000 }),
             stack: Ok(interner.stack(&frames)),
         }
     }
@@ -360,7 +384,7 @@ mod tests {
         let call = call(&mut interner);
         let text = printer(TraceFormatName::Text).call(&call, &interner).unwrap();
         insta::assert_snapshot!(text, @r"
-        01:02:03.004  41/42  redis 127.0.0.1:6379  DEBUG  15.9 ms  server work 15.0 ms, woken 900.0 µs, write 40.0 µs
+        01:02:03.004  41/42  redis 127.0.0.1:6379  DEBUG  15.9 ms  server work 15.0 ms, woken 900.0 µs (mysqld had the CPU), write 40.0 µs
             fgets
             ask (/srv/index.php:7)
             ... 1 more
@@ -380,6 +404,27 @@ mod tests {
     }
 
     #[test]
+    fn who_had_the_cpu_is_told_of_the_part_that_it_took() {
+        let mut interner = Interner::new();
+        let call = call(&mut interner);
+        for (name, is_worker, told) in [
+            ("php-fpm8.2", true, "woken 900.0 µs (php-fpm8.2 had the CPU, itself traced), write"),
+            ("", false, "woken 900.0 µs (the CPU was idle), write"),
+        ] {
+            let taker = Some(CpuTaker { name: name.to_owned(), is_worker, ns: 900_000 });
+            let text = printer(TraceFormatName::Text)
+                .call(&TracedCall { taker, ..call.clone() }, &interner)
+                .unwrap();
+            assert!(text.contains(told), "{text}");
+        }
+        let call = TracedCall { taker: None, ..call };
+        let text = printer(TraceFormatName::Text).call(&call, &interner).unwrap();
+        assert!(text.contains("woken 900.0 µs, write"), "{text}");
+        let text = printer(TraceFormatName::Json).call(&call, &interner).unwrap();
+        assert_eq!(serde_json::from_str::<Value>(&text).unwrap()["taker"], Value::Null);
+    }
+
+    #[test]
     fn json_is_one_object_a_line() {
         let mut interner = Interner::new();
         let call = call(&mut interner);
@@ -392,6 +437,7 @@ mod tests {
             value["parts"],
             json!({"write": 40_000, "work": 15_000_000, "running": 900_000, "read": 5_000})
         );
+        assert_eq!(value["taker"], json!({"name": "mysqld", "is_worker": false}));
         assert_eq!((&value["frames"][1]["line"], &value["frames_left_out"]), (&json!(7), &json!(1)));
         assert_eq!(value["no_stack"], Value::Null);
     }
@@ -414,7 +460,8 @@ mod tests {
         let frame = interner.frame(Frame { name, kind: FrameKind::PhpInternal, ..Frame::default() });
         let stack: StackId = interner.stack(&[frame]);
         let endpoint = Endpoint { address: "/run/\u{1b}[2J.sock".to_owned(), protocol: String::new() };
-        let call = TracedCall { stack: Ok(stack), endpoint, ..call(&mut interner) };
+        let taker = CpuTaker { name: "\u{1b}[2Jx".to_owned(), ..CpuTaker::default() };
+        let call = TracedCall { stack: Ok(stack), endpoint, taker: Some(taker), ..call(&mut interner) };
         for format in [TraceFormatName::Text, TraceFormatName::Json] {
             let text = printer(format).call(&call, &interner).unwrap();
             assert!(!text.contains('\u{1b}'), "{text}");

@@ -461,6 +461,9 @@ impl Sampler for KernelSampler {
             let (language, title) = known.map(|known| (known.language, &*known.title)).unwrap_or_default();
             books.add(pid, language, title).map_err(refuses)?;
         }
+        if let Some(trace) = &mut self.trace {
+            trace.begin(pid, monotonic_ns());
+        }
         self.processes.push(Target {
             id: self.last_id,
             process,
@@ -485,6 +488,9 @@ impl Sampler for KernelSampler {
     fn remove(&mut self, pid: u32, now_ns: u64, sink: &mut Sink) {
         if let Some(books) = &mut self.books {
             books.remove(pid);
+        }
+        if let Some(trace) = &mut self.trace {
+            trace.end(pid);
         }
         let Self { processes, code, probe, gone, turn, .. } = self;
         for mut target in processes.extract_if(.., |target| target.process.pid() == pid) {

@@ -184,7 +184,7 @@ impl<'a> Session<'a> {
         let file = FileThread::start(writer);
         let start_ns = monotonic_ns();
         let cpu_before_ns = own_cpu_ns();
-        let ending = match self.await_interpreter(start_ns, stop) {
+        let ending = match self.await_interpreter(start_ns, stop, false) {
             Some(ending) => ending,
             None => {
                 let mut store = |batch, now| {
@@ -205,7 +205,7 @@ impl<'a> Session<'a> {
     pub fn watch(&mut self, stop: &AtomicBool) -> (Ending, Batch) {
         let start_ns = monotonic_ns();
         let cpu_before_ns = own_cpu_ns();
-        let ending = match self.await_interpreter(start_ns, stop) {
+        let ending = match self.await_interpreter(start_ns, stop, true) {
             Some(ending) => ending,
             None => self.sample_until_end(start_ns, cpu_before_ns, stop, &mut |_, _| true),
         };
@@ -353,8 +353,8 @@ impl<'a> Session<'a> {
     }
 
     /// A command that was just started becomes an interpreter at some moment: look closely, so as not to miss its begin.
-    /// Says how the recording ended, if it did so meanwhile.
-    fn await_interpreter(&mut self, start_ns: u64, stop: &AtomicBool) -> Option<Ending> {
+    /// Says how the recording ended, if it did so meanwhile. Whoever `tells` what it sees as it comes does so of a process that is none yet.
+    fn await_interpreter(&mut self, start_ns: u64, stop: &AtomicBool, tells: bool) -> Option<Ending> {
         while self.options.waits_for_interpreter && self.sampler.is_empty() {
             let now_ns = monotonic_ns() - start_ns;
             if stop.load(Ordering::Relaxed) {
@@ -367,6 +367,9 @@ impl<'a> Session<'a> {
                 return None;
             }
             self.refresh(now_ns);
+            if tells && self.sampler.is_empty() {
+                self.sampler.sample(now_ns, &mut self.sink);
+            }
             if self.sampler.is_empty() && self.nothing_more_can_come(now_ns) {
                 return Some(Ending::TargetsGone);
             }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use slip_model::{CallPart, Endpoint, Interner, StackId};
+use slip_model::{CallPart, CpuTaker, Endpoint, Interner, StackId};
 use slip_probe::SlowCall;
 
 /// A look at a thread is told some microseconds after the call that it belongs to. So what has not come when the kernel was asked so
@@ -10,13 +10,14 @@ use slip_probe::SlowCall;
 const TURNS: u32 = 2;
 
 /// What is not seen of calls.
-pub const CANNOT_SEE: [&str; 7] = [
+pub const CANNOT_SEE: [&str; 8] = [
     "calls begin with the first byte that is sent: what connecting took is not in them",
     "of several questions that are sent before the first answer is read, one call is told",
     "a call whose answer is never read is not told, nor is one over UDP, as to a name server",
     "of what is sent over TLS the command is not seen",
-    "who had the CPU while a thread was ready to run is not told of single calls",
-    "the stack of a PHP request that ends before its functions are named, some milliseconds after the call, is not shown",
+    "of the time that a thread was ready to read its answer, who had that CPU last is named, for all of it; not of less than 20 \u{b5}s",
+    "the stack of a process or PHP request that ends before its functions are named, some milliseconds after the call, is not shown",
+    "what a process calls that a target has just started (`--children`) is not told before it is found, which takes some 0.3 s",
     "stacks have functions of PHP and Python alone, of more than 128 not the outer ones",
 ];
 
@@ -25,6 +26,8 @@ pub const CANNOT_SEE: [&str; 7] = [
 pub enum NoStack {
     /// No function of an interpreter's ran in the thread.
     NoCode,
+    /// No interpreter had been found in the process when the call ended: it has none, or had just begun.
+    Unknown,
     /// It could not be read, or its functions were gone before they were named.
     Unreadable,
     /// None was told: the kernel had no room for it, or another thread came between.
@@ -46,6 +49,9 @@ pub struct TracedCall {
     pub command: String,
     /// What it was spent on, by number of the [`CallPart`].
     pub parts: [u64; CallPart::ALL.len()],
+    /// Who had the CPU last before the thread got it to read the answer, and for how long the thread was ready for it; `None` if that
+    /// was for less than 20 microseconds, or is not known.
+    pub taker: Option<CpuTaker>,
     /// Where the thread read the answer.
     pub stack: Result<StackId, NoStack>,
 }
@@ -71,6 +77,8 @@ pub type OnCall = Box<dyn FnMut(&TracedCall, &Interner)>;
 pub(crate) struct Trace {
     on_call: OnCall,
     waiting: Vec<(SlowCall, u32)>,
+    /// Since when the kernel looks at processes, by `CLOCK_MONOTONIC`; and of those that it looks at no more, for how many turns.
+    begun: HashMap<u32, (u64, Option<u32>)>,
     /// With the turns that they have been kept for: one may come before its call.
     looks: HashMap<(u32, u64), (Result<StackId, NoStack>, u32)>,
 }
@@ -83,12 +91,24 @@ impl std::fmt::Debug for Trace {
 
 impl Trace {
     pub(crate) fn new(on_call: OnCall) -> Self {
-        Self { on_call, waiting: Vec::new(), looks: HashMap::new() }
+        Self { on_call, waiting: Vec::new(), begun: HashMap::new(), looks: HashMap::new() }
     }
 
     /// What a look at thread `tid` has seen, at the end of a call.
     pub(crate) fn see(&mut self, tid: u32, end_ns: u64, stack: Result<StackId, NoStack>) {
         self.looks.insert((tid, end_ns), (stack, 0));
+    }
+
+    /// Notes that the kernel looks at the threads of process `pid` from now on.
+    pub(crate) fn begin(&mut self, pid: u32, now_ns: u64) {
+        self.begun.insert(pid, (now_ns, None));
+    }
+
+    /// Ends that. What it has called may not have been told yet.
+    pub(crate) fn end(&mut self, pid: u32) {
+        if let Some((_, ended)) = self.begun.get_mut(&pid) {
+            *ended = Some(0);
+        }
     }
 
     /// Tells the calls whose stacks have come, or will not come. `calls` are new ones, asked for before the looks that were seen last.
@@ -101,7 +121,14 @@ impl Trace {
         is_last: bool,
         interner: &Interner,
     ) {
-        self.waiting.extend(calls.into_iter().map(|call| (call, 0)));
+        for call in calls {
+            // What has ended later than this may have a look.
+            let is_known = self.begun.get(&call.pid).is_some_and(|(begin_ns, _)| call.end_ns >= *begin_ns);
+            if !is_known {
+                self.looks.entry((call.tid, call.end_ns)).or_insert((Err(NoStack::Unknown), 0));
+            }
+            self.waiting.push((call, 0));
+        }
         let mut still = Vec::new();
         for (call, turn) in std::mem::take(&mut self.waiting) {
             let stack = match self.looks.remove(&(call.tid, call.end_ns)) {
@@ -120,11 +147,16 @@ impl Trace {
                 command: call.command(&endpoint.protocol),
                 endpoint,
                 parts: call.parts,
+                taker: call.taker,
                 stack,
             };
             (self.on_call)(&call, interner);
         }
         self.waiting = still;
+        self.begun.retain(|_, (_, ended)| {
+            *ended = ended.map(|turns| turns + 1);
+            ended.is_none_or(|turns| turns <= TURNS)
+        });
         // Those of calls that were lost.
         self.looks.retain(|_, (_, turns)| {
             *turns += 1;
@@ -146,12 +178,16 @@ mod tests {
         let told = Told::default();
         let into = Rc::clone(&told);
         let on_call = move |call: &TracedCall, _: &Interner| into.borrow_mut().push((call.tid, call.stack));
-        (Trace::new(Box::new(on_call)), told)
+        let mut trace = Trace::new(Box::new(on_call));
+        for pid in [1, 2] {
+            trace.begin(pid, 40);
+        }
+        (trace, told)
     }
 
     fn call(tid: u32, end_ns: u64) -> SlowCall {
         let mut call = SlowCall::default();
-        (call.tid, call.end_ns) = (tid, end_ns);
+        (call.pid, call.tid, call.end_ns) = (tid, tid, end_ns);
         call
     }
 
@@ -190,6 +226,29 @@ mod tests {
             trace.tell(Vec::new(), &[], 0, false, &Interner::new());
         }
         assert!(trace.looks.is_empty());
+    }
+
+    #[test]
+    fn a_call_from_before_the_first_look_has_no_stack_to_wait_for() {
+        let (mut trace, told) = trace();
+        trace.tell(vec![call(1, 39), call(3, 50)], &[], 0, false, &Interner::new());
+        assert_eq!(*told.borrow(), [(1, Err(NoStack::Unknown)), (3, Err(NoStack::Unknown))]);
+        assert!(trace.looks.is_empty());
+    }
+
+    #[test]
+    fn a_process_that_has_ended_is_known_until_its_calls_have_been_told() {
+        let (mut trace, told) = trace();
+        trace.end(1);
+        trace.see(1, 60, Ok(StackId(3)));
+        trace.tell(vec![call(1, 60)], &[], 0, false, &Interner::new());
+        assert_eq!(*told.borrow(), [(1, Ok(StackId(3)))]);
+        for _ in 0..TURNS {
+            trace.tell(Vec::new(), &[], 0, false, &Interner::new());
+        }
+        // The number has come again, of another one.
+        trace.tell(vec![call(1, 70)], &[], 0, false, &Interner::new());
+        assert_eq!(told.borrow()[1], (1, Err(NoStack::Unknown)));
     }
 
     #[test]

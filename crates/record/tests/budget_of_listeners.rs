@@ -13,11 +13,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use slip_model::{Language, ServedRequest};
-use slip_record::Books;
 use slip_testkit::{Child, Launch, pythons, skip};
 
+use self::budget_support::keeper::Kept;
 use self::budget_support::python::Server;
-use self::budget_support::{DRAG, PATIENCE, alone, assert_most, books, take};
+use self::budget_support::{DRAG, PATIENCE, alone, assert_most, kept, take};
 
 /// What is both read and written.
 trait Stream: Read + Write {}
@@ -56,8 +56,8 @@ fn told(program: &mut Child) -> String {
 
 /// Has the worker serve a request at each place at once: who comes second waits in the queue for as long as the first takes. Both are
 /// in the books, with the time in the queue.
-fn assert_queue(books: &mut Books, first: &str, second: &str) {
-    let requests = |books: &mut Books, count| take(books, count).1;
+fn assert_queue(books: &mut Kept, first: &str, second: &str) {
+    let requests = |books: &mut Kept, count| take(books, count).1;
     let asked = ask(first, DRAG);
     let waits = ask(second, Duration::ZERO);
     finish(asked);
@@ -75,8 +75,8 @@ fn places_where_a_worker_begins_to_listen_later_are_its_own() {
     let Some(mut program) = program() else { return };
     program.send("listen 0").unwrap();
     let first = told(&mut program);
-    let Some(mut books) = books() else { return };
-    books.add(program.pid(), Language::Python, "service").unwrap();
+    let Some(mut books) = kept() else { return };
+    books.add(program.pid(), Language::Python, "service");
     finish(ask(&first, Duration::ZERO));
     take(&mut books, 1);
     let path = program.folder_outside().join("socket");
@@ -95,8 +95,8 @@ fn a_place_where_somebody_else_listens_for_a_worker_is_its_own() {
         let path = program.folder_outside().join("socket");
         program.send(&format!("lend {}", if is_path { path.to_str().unwrap() } else { "0" })).unwrap();
         let worker = told(&mut program).parse().unwrap();
-        let Some(mut books) = books() else { return };
-        books.add(worker, Language::Python, "service").unwrap();
+        let Some(mut books) = kept() else { return };
+        books.add(worker, Language::Python, "service");
         // Now it listens, and the worker asks for the first connection.
         program.send("go").unwrap();
         let place = told(&mut program);
@@ -138,7 +138,7 @@ fn a_server_that_is_told_to_listen_elsewhere_is_followed() {
         thread::sleep(Duration::from_millis(10));
     };
     server.moved_to(second);
-    books.add(workers[1], Language::Python, "service").unwrap();
+    books.add(workers[1], Language::Python, "service");
     server.fetch("/");
     take(&mut books, 1);
     thread::scope(|scope| {

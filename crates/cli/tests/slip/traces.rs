@@ -237,6 +237,189 @@ for _ in sys.stdin:
     assert_eq!((&summary["calls"], &summary["slow"]), (&6.into(), &1.into()));
 }
 
+/// A program that asks slowly as often as its standard input has lines, and before that what `first` does.
+fn asks(port: u16, first: &str) -> String {
+    format!(
+        "import os, socket, sys
+def ask_slowly(server):
+    server.sendall(b'*2\\r\\n$4\\r\\nEVAL\\r\\n$7\\r\\n{KEY}\\r\\n')
+    return server.recv(100)
+server = socket.create_connection(('127.0.0.1', {port}))
+{first}
+print('ready', flush=True)
+for _ in sys.stdin:
+    ask_slowly(server)
+"
+    )
+}
+
+fn python_file(text: &str) -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("worker.py");
+    fs::write(&file, text).unwrap();
+    (folder, file)
+}
+
+#[test]
+fn the_first_call_of_a_command_is_not_missed() {
+    let port = serve();
+    // Nothing is imported that takes time, and nothing is done before.
+    let text = format!(
+        "import _socket, time
+server = _socket.socket()
+server.connect(('127.0.0.1', {port}))
+server.sendall(b'*2\\r\\n$4\\r\\nEVAL\\r\\n$7\\r\\n{KEY}\\r\\n')
+server.recv(100)
+time.sleep(0.1)
+"
+    );
+    let (_folder, file) = python_file(&text);
+    let python = crate::harness::python().display().to_string();
+    let command = ["trace", "--slower-than", SLOWER_THAN, "--format", "json", "--"];
+    let ran = crate::harness::run(&[&command[..], &[&python, file.to_str().unwrap()]].concat());
+    if ran.stderr.contains("error: single calls are seen by programs in the kernel alone") {
+        return skip("traces", ran.stderr.trim());
+    }
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let (calls, summary) = parse(&ran.stdout);
+    let [call] = &calls[..] else { panic!("{calls:?}") };
+    assert_eq!((&summary["calls"], &summary["slow"]), (&1.into(), &1.into()));
+    // On a busy machine the interpreter may not have been found yet.
+    if call["no_stack"].is_null() {
+        assert_slow(call, port, "<module>", &file, 5);
+    } else {
+        assert_eq!(call["no_stack"], "no interpreter had been found in the process yet");
+    }
+}
+
+#[test]
+fn the_calls_of_a_program_without_an_interpreter_have_no_stack() {
+    let port = serve();
+    let bash = format!("exec 3<>/dev/tcp/127.0.0.1/{port}; printf 'EVAL {KEY}\\r\\n' >&3; read -r -n 5 <&3");
+    let command =
+        ["trace", "--slower-than", SLOWER_THAN, "--format", "json", "--", "/bin/bash", "-c", bash.as_str()];
+    let ran = crate::harness::run(&command);
+    if ran.stderr.contains("error: single calls are seen by programs in the kernel alone") {
+        return skip("traces", ran.stderr.trim());
+    }
+    let (calls, summary) = parse(&ran.stdout);
+    let [call] = &calls[..] else { panic!("{calls:?}: {}", ran.stderr) };
+    // What it says is of no protocol that is known.
+    assert_eq!((&call["command"], &call["frames"]), (&"".into(), &Value::Array(Vec::new())));
+    assert_eq!(call["no_stack"], "no interpreter had been found in the process yet");
+    assert_eq!((&summary["slow"], &summary["without_stack"]), (&1.into(), &1.into()));
+}
+
+#[test]
+fn a_command_of_redis_is_known_on_a_connection_that_is_older_than_the_trace() {
+    let port = serve();
+    // A question is under way when the trace begins: what is seen of the connection first is an answer.
+    let (_folder, file) =
+        python_file(&asks(port, &format!("server.sendall(b'*2\\r\\n$3\\r\\nGET\\r\\n$7\\r\\n{KEY}\\r\\n')")));
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, text.replace("for _ in sys.stdin:", "for _ in sys.stdin:\n    server.recv(100)"))
+        .unwrap();
+    let mut target = Target::start(Command::new(crate::harness::python()).arg(&file));
+    let pid = target.pid();
+    let Some(tracer) = Tracer::start(&["--pid", &pid, "--format", "json"]) else { return };
+    target.0.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+    tracer.wait("\"call\"");
+    let (calls, _) = parse(&tracer.finish());
+    let [call] = &calls[..] else { panic!("{calls:?}") };
+    assert_slow(call, port, "ask_slowly", &file, 4);
+}
+
+#[test]
+fn a_child_that_a_target_forks_is_traced_with_its_own_stacks() {
+    let port = serve();
+    let (_folder, file) = python_file(&asks(port, ""));
+    let text = fs::read_to_string(&file).unwrap();
+    // The parent asks once, on its connection; its child on one of its own until it has been told.
+    let forks = "    child = os.fork()
+    if not child:
+        server = socket.create_connection(server.getpeername())
+        while os.getppid() != 1: ask_slowly(server)
+        os._exit(0)
+    ask_slowly(server)
+";
+    fs::write(&file, text.replace("    ask_slowly(server)\n", forks)).unwrap();
+    let mut target = Target::start(Command::new(crate::harness::python()).arg(&file));
+    let pid = target.pid();
+    let Some(tracer) = Tracer::start(&["--pid", &pid, "--children", "--format", "json"]) else { return };
+    target.0.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+    let number: u32 = pid.parse().unwrap();
+    let of_child = |call: &Value| call["pid"] != number && call["no_stack"].is_null();
+    wait_for("a slow call of the child", || {
+        let out = tracer.read("out");
+        // The last line may not be whole.
+        let whole = out.lines().take(out.matches('\n').count());
+        whole.map(|line| serde_json::from_str(line).unwrap()).find(|call: &Value| of_child(call))
+    });
+    drop(target);
+    let (calls, _) = parse(&tracer.finish());
+    let [parent] = &calls.iter().filter(|call| call["pid"] == number).collect::<Vec<_>>()[..] else {
+        panic!("{calls:?}")
+    };
+    let child = calls.iter().find(|call| of_child(call)).unwrap();
+    assert_slow(parent, port, "ask_slowly", &file, 4);
+    assert_slow(child, port, "ask_slowly", &file, 4);
+}
+
+#[test]
+fn a_target_that_dies_during_a_slow_call_ends_the_trace_without_it() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (_folder, file) = python_file(&asks(port, ""));
+    let mut target = Target::start(Command::new(crate::harness::python()).arg(&file));
+    let (mut server, pid) = (listener.accept().unwrap().0, target.pid());
+    let Some(mut tracer) = Tracer::start(&["--pid", &pid, "--format", "json"]) else { return };
+    let stdin = target.0.stdin.as_mut().unwrap();
+    // One that ends, and one that never will.
+    stdin.write_all(b"go\ngo\n").unwrap();
+    let mut bytes = [0; 256];
+    assert!(server.read(&mut bytes).unwrap() > 0);
+    thread::sleep(DRAG);
+    server.write_all(b"+OK\r\n").unwrap();
+    assert!(server.read(&mut bytes).unwrap() > 0);
+    drop(target);
+    let code = wait_for("the end of the trace", || tracer.child.try_wait().unwrap()).code();
+    assert_eq!(code, Some(0), "{}", tracer.read("err"));
+    let (calls, summary) = parse(&tracer.read("out"));
+    let [call] = &calls[..] else { panic!("{calls:?}") };
+    assert_eq!((&call["command"], &summary["calls"]), (&"EVAL".into(), &1.into()));
+    assert_eq!(summary["lost"], 0);
+}
+
+#[test]
+fn a_target_that_becomes_another_program_is_traced_on() {
+    let port = serve();
+    let (_folder, file) = python_file(&asks(port, ""));
+    let (_other_folder, other) = python_file(&format!("#\n#\n{}", asks(port, "")));
+    let text = fs::read_to_string(&file).unwrap();
+    let becomes = format!(
+        "    ask_slowly(server)\n    sys.stdin.readline()\n    os.execv(sys.executable, [sys.executable, '{}'])\n",
+        other.display()
+    );
+    fs::write(&file, text.replace("    ask_slowly(server)\n", &becomes)).unwrap();
+    let mut target = Target::start(Command::new(crate::harness::python()).arg(&file));
+    let pid = target.pid();
+    let Some(tracer) = Tracer::start(&["--pid", &pid, "--format", "json"]) else { return };
+    target.0.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+    tracer.wait("\"call\"");
+    let of_other = |call: &Value| call["frames"].to_string().contains(other.to_str().unwrap());
+    // It asks until its new program has been found.
+    wait_for("a slow call of the other program", || {
+        target.0.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+        let out = tracer.read("out");
+        let whole = out.lines().take(out.matches('\n').count());
+        whole.map(|line| serde_json::from_str(line).unwrap()).find(|call: &Value| of_other(call))
+    });
+    let (calls, _) = parse(&tracer.finish());
+    assert_slow(&calls[0], port, "ask_slowly", &file, 4);
+    assert_slow(calls.iter().find(|call| of_other(call)).unwrap(), port, "ask_slowly", &other, 6);
+    assert!(calls.iter().all(|call| call["command"] == "EVAL"), "{calls:?}");
+}
+
 #[test]
 fn only_the_kernel_sees_single_calls() {
     let ran = crate::harness::run(&["trace", "--rung", "proc", "--pid", "1"]);

@@ -10,11 +10,11 @@ use slip_model::{CallPart, CommandTime, CpuTaker, EndpointCalls, EndpointTime, L
 pub(super) const PARTS: usize = Part::ALL.len();
 pub(crate) const ENDPOINTS: usize = 16;
 const OPEN: usize = 32;
-/// `TASK_COMM_LEN` of the kernel.
-const NAME_BYTES: usize = 16;
 const PATH_BYTES: usize = 108;
 /// `SLIP_COMMAND_BYTES`
 const COMMAND_BYTES: usize = 16;
+/// `SLIP_TASK_NAME_BYTES`
+const TASK_NAME_BYTES: usize = 16;
 
 /// `struct slip_thread`
 const THREAD_BYTES: usize = 120 + 5 * 8 * PARTS + ENDPOINTS * 48 + 48 + 32 + OPEN * 32 + 8;
@@ -31,6 +31,8 @@ const EVENT_CALL: u32 = 3;
 const SHARED: u32 = 1;
 const STARTED: u32 = 2;
 const RUN: u32 = 4;
+const CALL_TAKEN: u32 = 1;
+const CALL_TAKEN_BY_WORKER: u32 = 2;
 
 const IDLE: u32 = PARTS as u32;
 const UNKNOWN: u32 = 128;
@@ -122,6 +124,9 @@ pub struct SlowCall {
     pub end_ns: u64,
     /// By number of the [`CallPart`]; they add up to the call.
     pub parts: [u64; CallPart::ALL.len()],
+    /// Who had the CPU last before the thread got it to read the answer, and for how long the thread was ready then; `None` if that was
+    /// not for long, or is not known.
+    pub taker: Option<CpuTaker>,
     /// The first word that it sent, which may be anything: [`SlowCall::command`].
     pub(super) word: Vec<u8>,
 }
@@ -274,7 +279,16 @@ pub(crate) fn parse_event(bytes: &[u8]) -> Option<BudgetEvent> {
             for ns in &mut call.parts {
                 *ns = words.u64()?;
             }
-            call.word = words.0.get(..COMMAND_BYTES)?.to_vec();
+            let (word, rest) = words.0.split_at_checked(COMMAND_BYTES)?;
+            call.word = word.to_vec();
+            let (name, mut rest) =
+                rest.split_at_checked(TASK_NAME_BYTES).map(|(name, rest)| (name, Words(rest)))?;
+            let flags = rest.u32()?;
+            call.taker = (flags & CALL_TAKEN != 0).then(|| CpuTaker {
+                name: task_name(name),
+                is_worker: flags & CALL_TAKEN_BY_WORKER != 0,
+                ns: call.parts[CallPart::Running as usize],
+            });
             Some(BudgetEvent::Call(Box::new(call)))
         }
         EVENT_THREAD_ENDED => Some(BudgetEvent::ThreadEnded(Box::new(ThreadTimes::parse(bytes.get(8..)?)?))),
@@ -383,7 +397,9 @@ TRUNCATE RENAME GRANT REVOKE LOAD COPY VACUUM DISCARD LISTEN NOTIFY UNLISTEN HAN
 pub(super) fn command(protocol: &str, name: &[u8]) -> String {
     let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
     let name = &name[..end];
-    let is_name = name.iter().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || *byte == b'_');
+    let is_in_name =
+        |byte: &u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || matches!(byte, b'_' | b'.');
+    let is_name = name.iter().all(is_in_name);
     let name = if is_name { String::from_utf8_lossy(name).into_owned() } else { String::new() };
     let words = WORDS.iter().find(|(of, _)| *of == protocol).map(|(_, words)| words);
     match words {
@@ -406,15 +422,18 @@ pub(crate) fn command_time<'a>(
     Some(CommandTime { endpoint, name, calls: words.u64()?, ns: words.u64()?, longest_ns: words.u64()? })
 }
 
-/// Keys of those that had a CPU, with the times; the longest first. Before Linux 5.17 what follows the end of a name is left of an earlier
-/// one that was longer, so that a name may have several keys.
+/// The kernel's name of a thread. Before Linux 5.17 what follows its end is left of an earlier one that was longer.
+fn task_name(name: &[u8]) -> String {
+    let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
+    String::from_utf8_lossy(&name[..end]).into_owned()
+}
+
+/// Keys of those that had a CPU, with the times; the longest first. A name may have several keys.
 pub(crate) fn takers(times: impl Iterator<Item = (Vec<u8>, Vec<u8>)>) -> Vec<CpuTaker> {
     let mut sums: BTreeMap<(String, bool), u64> = BTreeMap::new();
     for (key, ns) in times {
-        let (Some(name), Some(ns)) = (key.get(..NAME_BYTES), ns.first_chunk()) else { continue };
-        let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
-        let name = String::from_utf8_lossy(&name[..end]).into_owned();
-        let sum = sums.entry((name, key.get(NAME_BYTES) == Some(&1))).or_default();
+        let (Some(name), Some(ns)) = (key.get(..TASK_NAME_BYTES), ns.first_chunk()) else { continue };
+        let sum = sums.entry((task_name(name), key.get(TASK_NAME_BYTES) == Some(&1))).or_default();
         *sum = sum.saturating_add(u64::from_le_bytes(*ns));
     }
     let taker = |((name, is_worker), ns)| CpuTaker { name, is_worker, ns };
@@ -492,8 +511,8 @@ mod tests {
     fn a_word_that_may_be_no_command_is_not_told() {
         let command = |protocol, name: &str| command(protocol, name.as_bytes());
         assert_eq!(
-            (command("redis", "HGETALL\0\0"), command("redis", "a key")),
-            ("HGETALL".into(), String::new())
+            (command("redis", "JSON.GET\0\0"), command("redis", "a key")),
+            ("JSON.GET".into(), String::new())
         );
         assert_eq!(
             (command("mysql", "SELECT"), command("mysql", "HUNTER2")),
@@ -512,11 +531,18 @@ mod tests {
             bytes.extend_from_slice(&u64::to_le_bytes(ns));
         }
         bytes.extend_from_slice(b"HUNTER2\0\0\0\0\0\0\0\0\0");
+        bytes.extend_from_slice(b"mysqld\0\0\0\0\0\0\0\0\0\0");
+        bytes.extend_from_slice(&CALL_TAKEN.to_le_bytes());
         assert_eq!(parse_event(&bytes[..bytes.len() - 1]), None);
         let Some(BudgetEvent::Call(call)) = parse_event(&bytes) else { panic!("no call") };
         assert_eq!((call.pid, call.tid, call.endpoint, call.end_ns), (7, 8, 2, 900));
         assert_eq!(call.parts, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
         assert_eq!((call.command("redis"), call.command("mysql")), ("HUNTER2".to_owned(), String::new()));
+        assert_eq!(call.taker, Some(CpuTaker { name: "mysqld".to_owned(), is_worker: false, ns: 10 }));
+        let flags = bytes.len() - 4;
+        bytes[flags] = 0;
+        let Some(BudgetEvent::Call(call)) = parse_event(&bytes) else { panic!("no call") };
+        assert_eq!(call.taker, None);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
 
 pub(crate) mod cpu;
-mod keeper;
+pub(crate) mod keeper;
 pub(crate) mod php;
 pub(crate) mod python;
 pub(crate) mod servers;
@@ -68,7 +68,7 @@ pub(crate) fn books() -> Option<Books> {
 }
 
 /// The same for processes alone.
-fn kept() -> Option<Kept> {
+pub(crate) fn kept() -> Option<Kept> {
     unless_refused(Kept::start())
 }
 
