@@ -350,7 +350,8 @@ static __always_inline void note_taker_of_call(struct exchange *exchange, const 
 static __always_inline void note_question(struct task_struct *task, struct slip_thread *thread, struct exchange *exchange, __u32 length,
 		__u64 now)
 {
-	struct sent sent;
+	/* What is not sent is 0. Such a connection has TLS to its end. */
+	struct sent sent = {};
 
 	if (exchange->handshake_ns) {
 		if (!read_first(task, sent.bytes, FIRST_BYTES) || sent.bytes[0] != TLS_DATA) {
@@ -376,7 +377,6 @@ static __always_inline void note_question(struct task_struct *task, struct slip_
 	if (!exchange->weight || exchange->protocol == SLIP_PROTOCOL_TLS) {
 		return;
 	}
-	__builtin_memset(&sent, 0, sizeof sent);
 	__u32 handed = read_first(task, sent.bytes, NAMED_BYTES);
 	/* Of what lies in several places the first may be short. */
 	if (exchange->telling && handed >= exchange->telling && sent.words[0] == exchange->first[0] && sent.words[1] == exchange->first[1]) {

@@ -178,11 +178,10 @@ static __always_inline __u64 begin_wait(struct task_struct *task, bool preempted
 		thread->state_ns = now;
 	}
 	if (!walked) {
+		/* How long it waits is known all the same. */
 		scratch->sample.flags |= SLIP_SAMPLE_FAILED;
-		send_sample(scratch, target);
-		return now;
-	}
-	if (scratch->sample.flags & SLIP_SAMPLE_NO_STATE) {
+		scratch->sample.stack = SLIP_STACK_UNREADABLE;
+	} else if (scratch->sample.flags & SLIP_SAMPLE_NO_STATE) {
 		return now;
 	}
 	struct slip_wait_key key = {
@@ -197,7 +196,7 @@ static __always_inline __u64 begin_wait(struct task_struct *task, bool preempted
 	if (sleeper->turn != turn + 1 || !is_same_key(&sleeper->key, &key)) {
 		if (!wait_of(&key, turn)) {
 			struct slip_wait none = {};
-			if (!copy_anchor(scratch, target, scratch->sample.thread_state) || !send_stack(scratch, target)) {
+			if (walked && (!copy_anchor(scratch, target, scratch->sample.thread_state) || !send_stack(scratch, target))) {
 				scratch->sample.flags |= SLIP_SAMPLE_FAILED;
 			}
 			send_sample(scratch, target);

@@ -125,6 +125,9 @@ struct slip_kernel_stack {
 /* In the place of a file's type, as in `st_mode`: the call names no file, as `poll` to pass time. */
 #define SLIP_FILE_NONE 1
 
+/* In the place of the key of a stack, which is odd: it could not be read. */
+#define SLIP_STACK_UNREADABLE 4
+
 /* What the waits that are counted together have in common. */
 struct slip_wait_key {
 	/* Key of the stack; 0 if no frame runs. */

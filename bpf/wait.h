@@ -133,7 +133,7 @@ static __always_inline bool stands_for(const struct slip_thread *thread, const s
 	__u64 request = 0;
 
 	if (now - thread->lost_cpu_ns >= SLIP_STANDS_FOR_NS || thread->sleeper.turn != turn + 1 || thread->sleeper.key.id != target->id
-			|| bpf_get_prandom_u32() % SLIP_LOOK_ONE_IN == 0) {
+			|| thread->sleeper.key.stack == SLIP_STACK_UNREADABLE || bpf_get_prandom_u32() % SLIP_LOOK_ONE_IN == 0) {
 		return false;
 	}
 	return !target->request || (read_word(target->request, &request) && request == thread->sleeper.key.request);

@@ -1198,7 +1198,20 @@ static void waits_without_a_stack_are_told_or_left_out(void)
 	task.__state = 1;
 	absent[2] = true;
 	leave(false);
-	CHECK(samples.count == 1 && ((struct slip_sample *) samples.data)->flags & SLIP_SAMPLE_FAILED && ended_count[0] == 0);
+	const struct slip_sample *sample = (const struct slip_sample *) samples.data;
+	CHECK(samples.count == 1 && sample->flags & SLIP_SAMPLE_FAILED && sample->stack == SLIP_STACK_UNREADABLE);
+	CHECK(stacks.count == 0 && sample->anchor_bytes == 0);
+	/* How long it waits is known. */
+	fake_time_ns += 100;
+	come_back();
+	CHECK(ended_count[0] == 1 && ended[0][0].key.stack == SLIP_STACK_UNREADABLE && ended[0][0].wait.blocked_ns == 100);
+	/* It stands for no other one. */
+	leave_as_before(true);
+	absent[2] = false;
+	fake_time_ns += 100;
+	come_back();
+	leave_as_before(true);
+	CHECK(samples.count == 3 && !(sample->flags & SLIP_SAMPLE_FAILED) && sample->depth == 60);
 	/* A task of the kernel, one that ends, one of another process. */
 	reset();
 	chain(1);

@@ -347,9 +347,17 @@ impl KernelSampler {
             target.is_gone = target.process.begin_copied() == Sampled::Gone;
         }
         let stack = target.stacks.find(look.key);
+        let time_ns = look.time_ns.saturating_sub(start_ns);
         if look.failed || (look.key != 0 && stack.is_none()) {
-            sink.totals.failed += 1;
-            self.see_slow(look, Err(NoStack::Unreadable));
+            let place =
+                look.wait.and_then(|key| Some((key, target.process.unreadable(look.tid, time_ns, sink)?)));
+            // Of a wait the time is known.
+            sink.totals.torn += u64::from(place.is_some());
+            sink.totals.failed += u64::from(place.is_none());
+            match place {
+                Some((key, sample)) => self.note_place(key, sample),
+                None => self.see_slow(look, Err(NoStack::Unreadable)),
+            }
             return;
         }
         let copied = Copied {
@@ -362,7 +370,6 @@ impl KernelSampler {
         };
         let age = Duration::from_nanos(now_ns.saturating_sub(look.time_ns));
         let at = now.checked_sub(age).unwrap_or(now);
-        let time_ns = look.time_ns.saturating_sub(start_ns);
         let activity = if look.wait.is_some() { Activity::Blocked } else { Activity::Running };
         let moment = (&copied, time_ns, at);
         let seen = target.process.see_copied(moment, activity, self.options, sink, &mut self.code);
@@ -372,9 +379,7 @@ impl KernelSampler {
                     // Waits of the next request may be added to these.
                     sample.request = RequestId(0);
                 }
-                // What the kernel tells anew, it has not counted yet: the place that was known may be ahead.
-                let ahead = self.waits.remove(&key).map_or(Vec::new(), |known| known.ahead);
-                self.waits.insert(key, Place { ahead, ..Place::new(sample, self.turn) });
+                self.note_place(key, sample);
             }
             (Some(sample), None) if self.trace.is_some() => {
                 let stack = if sample.stack.0 == 0 { Err(NoStack::NoCode) } else { Ok(sample.stack) };
@@ -386,8 +391,20 @@ impl KernelSampler {
                 }
                 sink.push(sample);
             }
-            (None, _) => self.see_slow(look, Err(NoStack::Unreadable)),
+            (None, Some(key)) => {
+                if let Some(sample) = target.process.unreadable(look.tid, time_ns, sink) {
+                    self.note_place(key, sample);
+                }
+            }
+            (None, None) => self.see_slow(look, Err(NoStack::Unreadable)),
         }
+    }
+
+    /// Notes where a thread waits, of which the kernel tells for the first time in this turn.
+    fn note_place(&mut self, key: WaitKey, sample: Sample) {
+        // What the kernel tells anew, it has not counted yet: the place that was known may be ahead.
+        let ahead = self.waits.remove(&key).map_or(Vec::new(), |known| known.ahead);
+        self.waits.insert(key, Place { ahead, ..Place::new(sample, self.turn) });
     }
 }
 

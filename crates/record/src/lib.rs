@@ -39,6 +39,9 @@ pub use target::{Target, TargetError, TargetSet};
 pub use tasks::{SeenTask, TaskChoice, TaskLook, TaskState, TaskThread};
 pub use trace::{CANNOT_SEE as TRACE_CANNOT_SEE, NoStack, OnCall, TracedCall};
 
+/// Stands for a name, a frame, a stack or a process that could not be read.
+const UNREADABLE: &str = "[unreadable]";
+
 /// The interpreters that can be read, for people.
 pub fn supported() -> String {
     format!("CPython {}; {}", slip_cpython::SUPPORTED, slip_zend::supported_versions())

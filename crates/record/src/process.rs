@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use slip_cpython::Interpreter;
 use slip_model::{
-    Gil, Interner, Language, Outcome, Process, ProcessId, Request, RequestFacts, RequestId, Sample,
-    StackReading, State, Thread, ThreadId,
+    Frame, FrameKind, Gil, Interner, Language, Outcome, Process, ProcessId, Request, RequestFacts, RequestId,
+    Sample, StackReading, State, Thread, ThreadId,
 };
 use slip_remote::{
     Activity, ActivityReader, Copied, LiveProcess, OpenError, Pause, ReadError, StackPlan, WaitPlace,
@@ -20,7 +20,7 @@ use slip_zend::{CodeCache, Engine, Phase, PhpReading};
 use crate::outside::Options;
 use crate::tasks::TaskReader;
 use crate::title;
-use crate::{Sink, TargetIssue};
+use crate::{Sink, TargetIssue, UNREADABLE};
 
 /// After so many failed reads in a row the process is looked at anew: it may have become another program by `exec`.
 const REOPEN_AFTER_FAILURES: u32 = 10;
@@ -340,6 +340,15 @@ impl WatchedProcess {
             return None;
         }
         Some(sample)
+    }
+
+    /// What is known of thread `tid` of which no stack could be had: that it waits. `None` if it was never seen.
+    pub(crate) fn unreadable(&self, tid: u32, time_ns: u64, sink: &mut Sink) -> Option<Sample> {
+        let thread = self.threads.iter().find(|thread| thread.known.tid == tid)?.known.id;
+        let name = sink.interner.string(UNREADABLE);
+        let frame = sink.interner.frame(Frame { kind: FrameKind::Marker, name, ..Frame::default() });
+        let stack = sink.interner.stack(&[frame]);
+        Some(Sample { time_ns, thread, stack, state: State::default(), request: RequestId(0) })
     }
 
     /// Threads that wait now, by the number that the host has for them, read from outside. Those that cannot be read now are
@@ -823,6 +832,30 @@ mod tests {
             sink.samples().iter().skip(before).map(|sample| sample.state.has(State::REPAIRED)).collect();
         assert_eq!(repaired, [true, false, false]);
         assert_eq!(sink.totals.repaired, 1);
+    }
+
+    #[test]
+    fn a_wait_whose_stack_cannot_be_had_is_one_of_its_thread() {
+        let Some(python) = pythons().into_iter().find(|python| python.version >= (3, 11)) else {
+            slip_testkit::skip("a_wait_whose_stack_cannot_be_had", "no CPython from 3.11 on");
+            return;
+        };
+        let text = "import sys\nprint('ready', flush=True)\nsys.stdin.readline()\n";
+        let mut target = Launch::text(&python, "waits.py", text).start().unwrap();
+        target.wait_ready().unwrap();
+        let (mut sink, mut code) = (Sink::new(), CodeCache::default());
+        let options = Options::default();
+        let mut process = WatchedProcess::attach(target.pid(), 0, options, &mut sink, &mut code).unwrap();
+        assert_eq!(process.unreadable(target.pid(), 5, &mut sink), None, "it has not been seen");
+        sample(&mut process, 1, options, &mut sink, &mut code);
+        let found = process.unreadable(target.pid(), 5, &mut sink).unwrap();
+        assert_eq!((found.time_ns, sink.threads()[found.thread.0 as usize].tid), (5, target.pid()));
+        let frames: Vec<_> = sink.interner.frames_of(found.stack).collect();
+        let frame = sink.interner.frame_at(frames[0]);
+        assert_eq!(
+            (frames.len(), frame.kind, sink.interner.text(frame.name)),
+            (1, FrameKind::Marker, UNREADABLE)
+        );
     }
 
     #[test]

@@ -17,7 +17,7 @@ use slip_testkit::{Child, Launch, pythons, skip};
 
 use self::budget_support::keeper::Kept;
 use self::budget_support::python::Server;
-use self::budget_support::{DRAG, PATIENCE, alone, assert_most, kept, take};
+use self::budget_support::{PATIENCE, alone, assert_most, drag, kept, take};
 
 /// What is both read and written.
 trait Stream: Read + Write {}
@@ -58,7 +58,7 @@ fn told(program: &mut Child) -> String {
 /// in the books, with the time in the queue.
 fn assert_queue(books: &mut Kept, first: &str, second: &str) {
     let requests = |books: &mut Kept, count| take(books, count).1;
-    let asked = ask(first, DRAG);
+    let asked = ask(first, drag());
     let waits = ask(second, Duration::ZERO);
     finish(asked);
     finish(waits);
@@ -66,7 +66,7 @@ fn assert_queue(books: &mut Kept, first: &str, second: &str) {
     assert_eq!(served.len(), 2, "{served:?}");
     let queue_ns = |request: &ServedRequest| request.begin_ns - request.queued_ns;
     let last = served.iter().max_by_key(|request| queue_ns(request)).unwrap();
-    assert_most(queue_ns(last), DRAG.as_nanos() as u64, &format!("queue at {second}"));
+    assert_most(queue_ns(last), drag().as_nanos() as u64, &format!("queue at {second}"));
 }
 
 #[test]
@@ -147,5 +147,5 @@ fn a_server_that_is_told_to_listen_elsewhere_is_followed() {
     });
     let (_, requests) = take(&mut books, 2);
     let longest = requests.iter().map(|request| request.begin_ns - request.queued_ns).max().unwrap();
-    assert_most(longest, DRAG.as_nanos() as u64, "queue of the new worker");
+    assert_most(longest, drag().as_nanos() as u64, "queue of the new worker");
 }

@@ -12,9 +12,7 @@ use slip_model::{
 use super::error::FileError;
 use super::fetch::{BlockBytes, Fetched};
 use super::{block, schema, served_block, wait_block};
-
-/// Stands for a name, a frame or a process that could not be read.
-const UNREADABLE: &str = "[unreadable]";
+use crate::UNREADABLE;
 
 /// Most samples of one recording: 2.8 GB in memory, 47 hours of eight workers at 99 Hz.
 const MAX_SAMPLES: usize = 1 << 27;
