@@ -70,6 +70,6 @@ pub(crate) fn in_words(reason: WaitReason) -> &'static str {
         WaitReason::PageFault => "a page of its memory",
         WaitReason::Poll => "one of several things (poll)",
         WaitReason::Child => "a child",
-        WaitReason::Stopped => "who stopped it, to go on",
+        WaitReason::Stopped => "the signal to go on",
     }
 }
