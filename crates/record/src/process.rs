@@ -804,15 +804,21 @@ mod tests {
         process.sample(now_ns, options, sink, code);
     }
 
-    #[test]
-    fn a_repaired_stack_is_counted_once_while_its_thread_rests() {
-        let text = "import sys\nprint('ready', flush=True)\nsys.stdin.readline()\n";
+    /// A program that waits for a line; none without CPython from 3.11 on.
+    fn waiting(what: &str) -> Option<slip_testkit::Child> {
         let Some(python) = pythons().into_iter().find(|python| python.version >= (3, 11)) else {
-            slip_testkit::skip("a_repaired_stack_is_counted_once", "no CPython from 3.11 on");
-            return;
+            slip_testkit::skip(what, "no CPython from 3.11 on");
+            return None;
         };
+        let text = "import sys\nprint('ready', flush=True)\nsys.stdin.readline()\n";
         let mut target = Launch::text(&python, "waits.py", text).start().unwrap();
         target.wait_ready().unwrap();
+        Some(target)
+    }
+
+    #[test]
+    fn a_repaired_stack_is_counted_once_while_its_thread_rests() {
+        let Some(target) = waiting("a_repaired_stack_is_counted_once") else { return };
         let (mut sink, mut code) = (Sink::new(), CodeCache::default());
         let mut process =
             WatchedProcess::attach(target.pid(), 0, Options::default(), &mut sink, &mut code).unwrap();
@@ -836,13 +842,7 @@ mod tests {
 
     #[test]
     fn a_wait_whose_stack_cannot_be_had_is_one_of_its_thread() {
-        let Some(python) = pythons().into_iter().find(|python| python.version >= (3, 11)) else {
-            slip_testkit::skip("a_wait_whose_stack_cannot_be_had", "no CPython from 3.11 on");
-            return;
-        };
-        let text = "import sys\nprint('ready', flush=True)\nsys.stdin.readline()\n";
-        let mut target = Launch::text(&python, "waits.py", text).start().unwrap();
-        target.wait_ready().unwrap();
+        let Some(target) = waiting("a_wait_whose_stack_cannot_be_had") else { return };
         let (mut sink, mut code) = (Sink::new(), CodeCache::default());
         let options = Options::default();
         let mut process = WatchedProcess::attach(target.pid(), 0, options, &mut sink, &mut code).unwrap();
@@ -860,13 +860,7 @@ mod tests {
 
     #[test]
     fn a_moment_whose_request_is_uncertain_does_not_make_two_of_one() {
-        let Some(python) = pythons().into_iter().find(|python| python.version >= (3, 11)) else {
-            slip_testkit::skip("a_moment_whose_request_is_uncertain", "no CPython from 3.11 on");
-            return;
-        };
-        let text = "import sys\nprint('ready', flush=True)\nsys.stdin.readline()\n";
-        let mut target = Launch::text(&python, "waits.py", text).start().unwrap();
-        target.wait_ready().unwrap();
+        let Some(target) = waiting("a_moment_whose_request_is_uncertain") else { return };
         let (mut sink, mut code) = (Sink::new(), CodeCache::default());
         let mut process =
             WatchedProcess::attach(target.pid(), 0, Options::default(), &mut sink, &mut code).unwrap();
