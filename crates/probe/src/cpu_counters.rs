@@ -1,7 +1,9 @@
 //! The kernel's own counters of what takes a CPU from all alike: quotas of control groups, and the machine's host.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
 
 /// What quotas of control groups have done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,34 +38,65 @@ impl Throttled {
 /// once, also after its last process has ended.
 #[derive(Debug, Default)]
 pub struct Quotas {
-    /// By folder: as it was at first, and the last time that it could be read.
-    groups: BTreeMap<String, (Throttled, Throttled)>,
+    /// By folder.
+    groups: BTreeMap<String, Group>,
+}
+
+/// What the quota of a folder's group has done, and of those that were there before: who starts a service again makes a new one.
+#[derive(Clone, Copy, Debug)]
+struct Group {
+    inode: u64,
+    first: Throttled,
+    /// As it could be read the last time.
+    last: Throttled,
+    earlier: Throttled,
+}
+
+impl Group {
+    fn note(&mut self, inode: u64, now: Throttled) {
+        if inode != self.inode {
+            *self = Self { inode, first: Throttled::default(), last: now, earlier: self.done() };
+        }
+        self.last = now;
+    }
+
+    fn done(self) -> Throttled {
+        self.earlier.plus(self.last.since(self.first))
+    }
 }
 
 impl Quotas {
     /// Adds the groups whose quotas process `pid` has, from now on; none if it has ended.
     pub fn add(&mut self, pid: u32) {
         let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-        for group in cpu_groups(&text) {
-            if !self.groups.contains_key(&group)
-                && let Some(now) = read(&group)
-            {
-                self.groups.insert(group, (now, now));
-            }
+        cpu_groups(&text).into_iter().for_each(|group| self.add_group(group));
+    }
+
+    fn add_group(&mut self, group: String) {
+        if !self.groups.contains_key(&group)
+            && let Some((inode, now)) = read(&group)
+        {
+            self.groups.insert(group, Group { inode, first: now, last: now, earlier: Throttled::default() });
         }
     }
 
     /// What they have done so far; `None` if the kernel tells of no group.
     pub fn so_far(&mut self) -> Option<Throttled> {
-        for (group, (_, last)) in &mut self.groups {
-            *last = read(group).unwrap_or(*last);
+        for (folder, group) in &mut self.groups {
+            if let Some((inode, now)) = read(folder) {
+                group.note(inode, now);
+            }
         }
-        self.groups.values().map(|(first, last)| last.since(*first)).reduce(Throttled::plus)
+        self.groups.values().map(|group| group.done()).reduce(Throttled::plus)
     }
 }
 
-fn read(group: &str) -> Option<Throttled> {
-    parse_throttled(&fs::read_to_string(format!("{group}/cpu.stat")).ok()?)
+/// The inode of a group's counters, which no other group has, and what they say.
+fn read(group: &str) -> Option<(u64, Throttled)> {
+    let mut file = File::open(format!("{group}/cpu.stat")).ok()?;
+    let mut text = String::new();
+    file.read_to_string(&mut text).ok()?;
+    Some((file.metadata().ok()?.ino(), parse_throttled(&text)?))
 }
 
 /// The folders of the control groups whose CPU quotas a process has, by its `/proc/PID/cgroup`: its own, and all around it. The outermost
@@ -133,6 +166,8 @@ impl CpuTime {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     #[test]
@@ -155,14 +190,38 @@ mod tests {
         assert_eq!(parse_throttled("usage_usec 5\n"), None);
     }
 
+    /// Makes a group's folder, beside it first, so that it has another inode than the one that is there.
+    fn make(folder: &Path, periods: u64, throttled_periods: u64) {
+        let text =
+            format!("nr_periods {periods}\nnr_throttled {throttled_periods}\nthrottled_usec {periods}\n");
+        let next = folder.join("next");
+        fs::create_dir_all(folder).unwrap();
+        fs::write(&next, text).unwrap();
+        fs::rename(next, folder.join("cpu.stat")).unwrap();
+    }
+
     #[test]
     fn what_a_group_did_is_kept_when_it_has_gone() {
-        let throttled = |periods| Throttled { periods, throttled_periods: 1, ns: 7 };
-        let gone = |first, last| (throttled(first), Throttled { ns: 10, ..throttled(last) });
-        let groups = [("/nowhere/a", gone(1, 3)), ("/nowhere/b", gone(4, 9))];
-        let mut quotas = Quotas { groups: groups.map(|(path, times)| (path.into(), times)).into() };
-        assert_eq!(quotas.so_far(), Some(Throttled { periods: 7, throttled_periods: 0, ns: 6 }));
-        assert_eq!(Quotas::default().so_far(), None);
+        let folder = tempfile::tempdir().unwrap();
+        let group = folder.path().join("a");
+        make(&group, 9, 2);
+        let mut quotas = Quotas::default();
+        assert_eq!(quotas.so_far(), None);
+        quotas.add_group(group.to_str().unwrap().to_owned());
+        assert_eq!(quotas.so_far(), Some(Throttled::default()));
+        make(&group, 3, 3);
+        let first = Throttled { periods: 3, throttled_periods: 3, ns: 3_000 };
+        assert_eq!(quotas.so_far(), Some(first), "one of the same name, made anew");
+        fs::write(group.join("cpu.stat"), "nr_periods 5\nnr_throttled 4\nthrottled_usec 5\n").unwrap();
+        let second = Throttled { periods: 5, throttled_periods: 4, ns: 5_000 };
+        assert_eq!(quotas.so_far(), Some(second), "the same one, some time later");
+        // While it is open, its inode is not another's.
+        let _kept = File::open(group.join("cpu.stat")).unwrap();
+        fs::remove_dir_all(&group).unwrap();
+        assert_eq!(quotas.so_far(), Some(second));
+        make(&group, 1, 1);
+        let third = Throttled { periods: 6, throttled_periods: 5, ns: 6_000 };
+        assert_eq!(quotas.so_far(), Some(third));
     }
 
     #[test]
