@@ -223,21 +223,21 @@ def soak(options):
             sys.exit("error: the recorder has failed")
         load.terminate()
         load.wait()
-        report = [SLIP, "report", path, "--format", "json", "--top", "1000000"]
-        report = json.loads(subprocess.run(report, stdout=subprocess.PIPE, check=True).stdout)
+        report = [SLIP, "report", path, "--top", "1000", "--format"]
+        shown = lambda form: subprocess.run([*report, form], stdout=subprocess.PIPE, text=True, check=True).stdout
+        report, stacks = json.loads(shown("json")), [line.rsplit(" ", 1) for line in shown("collapsed").splitlines()]
         size = os.path.getsize(path)
     resident, quality = [kib for kib in resident if kib], report["quality"]
     print("resident KiB:", *resident, file=sys.stderr)
     fifth = len(resident) // 5
     then, last = statistics.median(resident[fifth:2 * fifth]), statistics.median(resident[-fifth:])
     waits = sum(row["count"] for row in report["waits"]["by_reason"])
-    places = [row for row in report["stacks"] if row["frames"][-1]["name"] == "[unreadable]"]
-    unknown = sum(wait["count"] for row in places for wait in row["waits"])
+    unknown_us = sum(int(us) for stack, us in stacks if "[unreadable]" in stack)
     threads = max(process["threads"] for process in report["processes"])
     failed, torn = quality["samples_failed"], quality["samples_torn"]
     holds = failed == 0 and last <= then * (1 + GROWTH_BAR) + GROWTH_KIB and threads >= 200 and len(report["processes"]) == len(workers) + 1
     print(f"result: {options.seconds} s of {len(workers)} FPM workers and a process of {threads} threads: {quality['samples']:,} samples, {waits:,} "
-          f"waits, {failed} lost (bar 0), {unknown:,} where is not known, {torn} looks torn; our memory {then / 1024:.1f} MiB in "
+          f"waits, {failed} lost (bar 0), {unknown_us / 1000:.1f} ms where is not known, {torn} looks torn; our memory {then / 1024:.1f} MiB in "
           f"the second fifth, {last / 1024:.1f} in the last (bar {100 * GROWTH_BAR:.0f} % + {GROWTH_KIB / 1024:.0f} MiB more), our CPU "
           f"{100 * quality['own_cpu_share_of_core']:.1f} % of a core, file {size / 1e6:.1f} MB")
     return not holds
