@@ -164,7 +164,7 @@ def compare(options, pids, redis, books, others):
             rounds[name].append((100 * (1 - found[0] / nothing[0]), 100 * ((found[1] + found[2]) / nothing[1] - 1), nothing[0]))
     counted = {"empty": [], "on": []}
     with counting():
-        for number in range(40):
+        for number in range(160):
             variant = ("empty", "on")[number % 2]
             books.tell(variant)
             calls, taken = redis.calls(), books.bpf_ns()

@@ -14,9 +14,9 @@ from sums import sums
 def main():
     parser = argparse.ArgumentParser()
     commands = parser.add_subparsers(dest="command", required=True)
-    for name in ("cost", "cost-wordpress"):
+    for name, slices in ("cost", 600), ("cost-wordpress", 300):
         of_cost = commands.add_parser(name)
-        of_cost.add_argument("--slices", type=int, default=300)
+        of_cost.add_argument("--slices", type=int, default=slices)
     of_sums = commands.add_parser("sums")
     of_sums.add_argument("--seconds", type=float, default=10)
     of_sums.add_argument("--service", action="append", choices=["wordpress", "symfony", "gunicorn", "asyncio"])
