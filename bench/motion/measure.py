@@ -6,8 +6,8 @@ All readers look at the same process, in turns, and are judged by the same rules
 - wrong line: a caller at a line that does not call the callee;
 - failed: samples that were tried and gave no stack (errors, torn, lost);
 - distance: half of the sum of the differences between the shares of all stacks (functions, not lines) and those of the reference,
-  for which the target is stopped; noise is what is to be expected between two such samples of one and the same distribution. Who is
-  the nearest is told by rounds: of two that are right, chance decides.
+  for which the target is stopped; noise is what is to be expected between two such samples of one and the same distribution.
+  How sure it is that one is farther than another, rounds tell: of two that are right, chance decides.
 """
 
 import argparse
@@ -427,7 +427,7 @@ class Bars:
     def __init__(self):
         self.failed = []
         self.impossible = self.lost = self.taken = self.kernel_targets = 0
-        self.nearest, self.alike, self.least, self.farthest = 0, [], 0, 0.0
+        self.nearest, self.farther, self.least, self.farthest = 0, [], 0, 0.0
         self.python, self.php, self.wheel = [], [], []
 
     def check(self, target, rounds, seen, options):
@@ -447,8 +447,8 @@ class Bars:
             more = farther(rounds, "kernel", others, "paused")
             self.nearest += more[0] <= 0
             if more[0] > 0:
-                self.alike.append(f"{target.name} {text(more)} % farther than the nearest")
-            self.hold(more[1] <= 0, f"{target.name} distance")
+                self.farther.append(f"{target.name} {text(more)} % farther than the nearest")
+            self.hold(more[0] <= 0, f"{target.name} distance")
         if (wheel := seen.get("wheel")) and (stock := seen.get("tachyon")) and reference:
             figures = [
                 [percent(found.impossible(rules), found.tried), percent(found.failed, found.tried), distance(found, reference)]
@@ -482,8 +482,8 @@ class Bars:
                 f"kernel: {self.impossible} impossible and {self.lost} failed of {self.taken:,} samples of {self.kernel_targets} targets (bar 0)"
             )
         if self.least:
-            alike = f" (else {', '.join(self.alike)}; bar: the interval begins at 0 or below)" if self.alike else ""
-            parts.append(f"nearest to the reference in {self.nearest} of {self.least}{alike}, at most {self.farthest:.2f} % off")
+            rest = f" (else {', '.join(self.farther)})" if self.farther else ""
+            parts.append(f"nearest to the reference in {self.nearest} of {self.least}{rest}, at most {self.farthest:.2f} % off")
         if self.python:
             parts.append(f"outside, impossible and failed: {', '.join(self.python)} (bar half of the best)")
         if self.wheel:
