@@ -5,11 +5,13 @@ use std::path::PathBuf;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use slip_doctor::Limit;
 use slip_record::Rung;
 
 const EXIT_CODES: &str = "\
 Exit codes:
   0    fine
+  1    `slip doctor --fail-on`: the limit is exceeded
   2    wrong use: unknown option, value out of range, not a recording
   3    target gone, or none found
   4    not an interpreter, or an unsupported runtime or version
@@ -38,6 +40,13 @@ pub(crate) enum Command {
     Report(ReportOptions),
     /// Say where all of the workers' time went, line by line, and what a request takes
     Budget(BudgetOptions),
+    /// Watch for some seconds, and say what costs time, why, what it is not, what helps and how much
+    Doctor(DoctorOptions),
+    /// Say what a rule of `slip doctor` means and how it decides
+    Explain {
+        /// The rule: `WAKE003`; without it all are listed
+        rule: Option<String>,
+    },
     /// Compare what a request takes in two recordings, line by line
     Diff(DiffOptions),
     /// Say what works on this machine, what is missing and how to fix it
@@ -211,6 +220,40 @@ pub(crate) struct BudgetOptions {
     /// How many operations the program did in its run: also say what each took. For programs that serve no requests
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) ops: Option<u64>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct DoctorOptions {
+    /// A recording with a budget, in the place of watching now
+    #[arg(group = "what")]
+    pub(crate) file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) target: TargetOptions,
+    /// A command to start and watch from its first moment, until it ends
+    #[arg(last = true, value_name = "COMMAND", group = "what")]
+    pub(crate) command: Vec<String>,
+    /// How long, in seconds; without it 15, and a command until it ends
+    #[arg(short, long, value_name = "SECONDS", value_parser = parse_seconds)]
+    pub(crate) duration: Option<f64>,
+    /// The form of the output
+    #[arg(short, long, value_enum, default_value_t = BudgetFormatName::Table)]
+    pub(crate) format: BudgetFormatName,
+    /// End with status 1 if this is exceeded, on average for each request: a line of the sheet or a rule, and a time or a share;
+    /// `boot>10ms`, `wake>5%`, `whole.p95>200ms`, `CONN002>1ms`; `any` for any finding. May be given several times
+    #[arg(long, value_name = "LIMIT", value_parser = crate::limit::parse)]
+    pub(crate) fail_on: Vec<Limit>,
+    /// How many operations the program did in its run: times are for each. For programs that serve no requests
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) ops: Option<u64>,
+    /// Keep the recording in this file
+    #[arg(short, long, value_name = "FILE", conflicts_with = "file")]
+    pub(crate) output: Option<PathBuf>,
+    /// How the budget is kept; without this in the finest way that is allowed here
+    #[arg(long, value_name = "RUNG", conflicts_with = "file", value_parser = rungs())]
+    pub(crate) rung: Option<Rung>,
+    /// Put no breakpoints of the kernel into PHP, which tell when its requests begin
+    #[arg(long, conflicts_with = "file")]
+    pub(crate) no_uprobes: bool,
 }
 
 #[derive(Debug, ClapArgs)]

@@ -7,8 +7,10 @@ compile_error!("Slipstream reads processes of x86-64 Linux; it does not build fo
 mod args;
 mod budget;
 mod check;
+mod doctor;
 mod dump;
 mod failure;
+mod limit;
 mod record;
 mod report;
 mod sampler;
@@ -32,6 +34,8 @@ fn main() -> ExitCode {
         Command::Report(options) => report::run(&options),
         Command::Budget(options) => budget::run(&options),
         Command::Diff(options) => budget::diff(&options),
+        Command::Doctor(options) => doctor::run(&options),
+        Command::Explain { rule } => doctor::explain(rule.as_deref()),
         Command::Check(options) => check::run(&options),
         Command::Completions { shell } => {
             let mut text = Vec::new();

@@ -1,7 +1,7 @@
 //! `slip record`.
 
 use std::io::{self, IsTerminal};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -74,11 +74,57 @@ pub(crate) fn cannot_listen(error: io::Error) -> Failure {
     Failure::io("cannot listen for signals".to_owned(), &error)
 }
 
-/// Records.
+/// A recording that is in its file.
+pub(crate) struct Recorded {
+    pub(crate) ending: Ending,
+    pub(crate) totals: Totals,
+    /// The user has ended it.
+    pub(crate) is_interrupted: bool,
+    launched: Option<Launched>,
+}
+
+impl Recorded {
+    /// Says if a command that was started has not ended well.
+    #[allow(clippy::print_stderr, reason = "what is said to the user besides data")]
+    pub(crate) fn note_status(&mut self) {
+        let status = self.launched.as_mut().and_then(Launched::ended);
+        if let Some(code) = status.filter(|code| *code != 0) {
+            eprintln!("note: the command ended with status {code}");
+        }
+    }
+}
+
+/// Records, and says where the time goes.
 #[allow(clippy::print_stderr, reason = "what is said to the user besides data")]
 pub(crate) fn run(options: &RecordOptions) -> Result<(), Failure> {
-    slip_record::use_huge_pages();
     let path = options.output.clone().unwrap_or_else(default_name);
+    let in_file = format!("what was recorded before is in `{}`", path.display());
+    let mut recorded = record(options, &path, &in_file)?;
+    eprintln!("saved: {}", path.display());
+    if !options.quiet {
+        let loaded = load(&path)?;
+        let report = slip_report::render(&loaded.recording, Format::Markdown, &ReportOptions::default())
+            .map_err(|error| Failure::new(failure::IO, error.to_string()))?;
+        crate::print(&report)?;
+    }
+    match recorded.ending {
+        Ending::Stopped if recorded.is_interrupted => Err(Failure::silent(failure::INTERRUPTED)),
+        Ending::TargetsGone if options.duration.is_some() && recorded.launched.is_none() => {
+            let seconds = recorded.totals.duration_ns as f64 / 1e9;
+            Err(Failure::new(failure::NO_TARGET, format!("the target ended after {seconds:.1} s"))
+                .hint(format!("what was recorded until then is in `{}`", path.display())))
+        }
+        _ => {
+            recorded.note_status();
+            Ok(())
+        }
+    }
+}
+
+/// Records into a new file. `in_file` says where to look if it fails on the way.
+#[allow(clippy::print_stderr, reason = "what is said to the user besides data")]
+pub(crate) fn record(options: &RecordOptions, path: &Path, in_file: &str) -> Result<Recorded, Failure> {
+    slip_record::use_huge_pages();
     let stop = Arc::new(AtomicBool::new(false));
     listen(&stop)?;
     let mode = Mode::from(options.mode);
@@ -101,8 +147,8 @@ pub(crate) fn run(options: &RecordOptions) -> Result<(), Failure> {
         waits_for_interpreter: !options.command.is_empty(),
     };
     let duration_ns = session_options.duration_ns;
-    let create = |info: &RecordingInfo| Writer::create(&path, info, options.force);
-    let (mut launched, writer, mut session);
+    let create = |info: &RecordingInfo| Writer::create(path, info, options.force);
+    let (launched, writer, mut session);
     if let Some(program) = options.command.first() {
         let children = if options.target.children { " --children" } else { "" };
         info.target = format!("-- {program}{children}{}", words_of(options));
@@ -169,7 +215,7 @@ pub(crate) fn run(options: &RecordOptions) -> Result<(), Failure> {
     let (ending, totals) = result.map_err(|error| match error {
         // A full disk says itself what is saved.
         SessionError::File(error) if !matches!(error, FileError::DiskFull { .. }) => {
-            Failure::from(error).hint(format!("what was recorded before is in `{}`", path.display()))
+            Failure::from(error).hint(in_file)
         }
         other => other.into(),
     })?;
@@ -178,27 +224,8 @@ pub(crate) fn run(options: &RecordOptions) -> Result<(), Failure> {
         return Err(nothing_seen(ending, &totals, &left_out, options));
     }
     warn_of(&left_out);
-    eprintln!("saved: {}", path.display());
-    if !options.quiet {
-        let loaded = load(&path)?;
-        let report = slip_report::render(&loaded.recording, Format::Markdown, &ReportOptions::default())
-            .map_err(|error| Failure::new(failure::IO, error.to_string()))?;
-        crate::print(&report)?;
-    }
-    match ending {
-        Ending::Stopped if stop.load(Ordering::Relaxed) => Err(Failure::silent(failure::INTERRUPTED)),
-        Ending::TargetsGone if options.duration.is_some() && launched.is_none() => {
-            let seconds = totals.duration_ns as f64 / 1e9;
-            Err(Failure::new(failure::NO_TARGET, format!("the target ended after {seconds:.1} s"))
-                .hint(format!("what was recorded until then is in `{}`", path.display())))
-        }
-        _ => {
-            if let Some(code) = launched.as_mut().and_then(Launched::ended).filter(|code| *code != 0) {
-                eprintln!("note: the command ended with status {code}");
-            }
-            Ok(())
-        }
-    }
+    let is_interrupted = stop.load(Ordering::Relaxed);
+    Ok(Recorded { ending, totals, is_interrupted, launched })
 }
 
 /// What is asked for that there is only with Python.

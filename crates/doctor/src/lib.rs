@@ -6,11 +6,14 @@
 
 mod boot;
 mod calls;
+mod case;
 mod diff;
 mod finding;
+mod limit;
 mod line;
 mod requests;
 mod rule;
+mod rules;
 mod run;
 mod servers;
 mod shares;
@@ -26,6 +29,7 @@ pub use boot::BootSamples;
 pub use calls::{CallPartTime, CallTimes, CommandCalls, call_part_meaning, call_part_name};
 pub use diff::{BudgetDiff, DiffKey, DiffRow};
 pub use finding::{Confidence, Cost, Finding, Gain, Verdict};
+pub use limit::{Amount, Limit, Of, Quantile};
 pub use line::Line;
 pub use requests::{LineSpread, RequestTimes, Spread};
 pub use rule::{
@@ -34,7 +38,7 @@ pub use rule::{
 pub use run::RunTimes;
 pub use servers::{ServerTime, ServerTimes};
 pub use shares::{shares, tenths};
-pub use sheet::{LEAST_REQUESTS, LEAST_RUN_NS, MIN_REQUESTS, OwnCost, Sheet, Unit, Watched};
+pub use sheet::{LEAST_REQUESTS, LEAST_RUN_NS, LineCost, MIN_REQUESTS, OwnCost, Sheet, Unit, Watched};
 pub use statement::{Piece, Statement, Value};
 pub use table::{BudgetTable, EngineSamples};
 pub use workers::{LineTime, WorkerTimes};

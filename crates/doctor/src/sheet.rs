@@ -4,7 +4,9 @@ use std::cmp::Reverse;
 
 use slip_model::{Language, Recording};
 
-use crate::{BudgetTable, Finding, Rule, Statement, Value, Verdict};
+use crate::case::{Case, Units};
+use crate::rules;
+use crate::{BudgetTable, Finding, Line, Rule, Statement, Value, Verdict};
 
 /// Fewer requests tell little: a mean of as many that differ as requests do, by their own length, is known to 10 %.
 pub const MIN_REQUESTS: u64 = 200;
@@ -59,6 +61,17 @@ pub struct OwnCost {
     pub duration_ns: u64,
 }
 
+/// What a unit has of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LineCost {
+    /// Which.
+    pub line: Line,
+    /// On average, nanoseconds.
+    pub ns: u64,
+    /// Its share of all lines, in tenths of a per cent. All shares together are 1000.
+    pub tenths: u64,
+}
+
 /// A diagnosis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sheet {
@@ -74,6 +87,8 @@ pub struct Sheet {
     pub units: u64,
     /// What one takes on average, nanoseconds.
     pub unit_ns: u64,
+    /// What a unit is made of. Where requests share their worker, what the workers did for one.
+    pub lines: Vec<LineCost>,
     /// The budget.
     pub table: BudgetTable,
     /// What was found, the longest first; what costs no time last.
@@ -93,11 +108,16 @@ pub struct Sheet {
 }
 
 impl Sheet {
-    /// What this recording tells; `None` if no budget was measured.
-    pub fn of(recording: &Recording) -> Option<Self> {
-        let table = BudgetTable::of(recording)?;
+    /// What this recording tells; `None` if no budget was measured. `operations` is how many operations the run of a program did, if the
+    /// user knows.
+    pub fn of(recording: &Recording, operations: Option<u64>) -> Option<Self> {
+        let budget = recording.budget.as_ref()?;
+        let mut table = BudgetTable::of(recording)?;
+        if let Some(run) = &mut table.run {
+            run.operations = operations;
+        }
         let totals = &recording.totals;
-        let (unit, units, unit_ns) = units(&table);
+        let Units { unit, count: units, mean_ns: unit_ns } = Units::of(&table);
         let mut sheet = Self {
             target: recording.info.target.clone(),
             tool: recording.info.tool.clone(),
@@ -105,6 +125,7 @@ impl Sheet {
             unit,
             units,
             unit_ns,
+            lines: Case::new(recording, budget, &table).lines(),
             findings: Vec::new(),
             quiet: Vec::new(),
             too_little: Vec::new(),
@@ -115,6 +136,19 @@ impl Sheet {
             table,
         };
         sheet.nothing = sheet.why_nothing();
+        if sheet.nothing.is_none() {
+            if unit == Unit::Request && units < MIN_REQUESTS {
+                sheet.notes.push(
+                    Statement::new("only {requests} requests ended; {enough} tell to 10 %")
+                        .with("requests", Value::Count(units))
+                        .with("enough", Value::Count(MIN_REQUESTS)),
+                );
+            }
+            let case = Case::new(recording, budget, &sheet.table);
+            for (rule, verdict) in rules::judge(&case) {
+                sheet.add(rule, verdict);
+            }
+        }
         Some(sheet)
     }
 
@@ -129,6 +163,17 @@ impl Sheet {
             Verdict::TooLittle(missing) => self.too_little.push((rule, missing)),
             Verdict::NotOf(why) => self.not_of.push((rule, why)),
         }
+    }
+
+    /// For how many seconds to watch for enough requests, if they go on to come as they did; `None` if there were none, and for runs.
+    pub fn longer_seconds(&self) -> Option<u64> {
+        if self.unit != Unit::Request || self.units == 0 {
+            return None;
+        }
+        let needed_ns = u128::from(self.table.window_ns) * u128::from(MIN_REQUESTS) / u128::from(self.units);
+        // With some to spare.
+        let seconds = u64::try_from(needed_ns * 12 / 10 / 1_000_000_000).unwrap_or(u64::MAX);
+        Some(seconds.max(1).next_multiple_of(5))
     }
 
     /// What is missing if no rule can be asked.
@@ -147,24 +192,6 @@ impl Sheet {
                     .with("least", Value::Ns(LEAST_RUN_NS)),
             ),
             _ => None,
-        }
-    }
-}
-
-fn units(table: &BudgetTable) -> (Unit, u64, u64) {
-    match &table.run {
-        Some(run) if table.workers == 0 => {
-            let total_ns = u64::try_from(run.total_ns()).unwrap_or(u64::MAX);
-            match run.operations {
-                Some(operations) => {
-                    (Unit::Operation, operations, total_ns.checked_div(operations).unwrap_or_default())
-                }
-                None => (Unit::Run, 1, total_ns),
-            }
-        }
-        _ => {
-            let whole = table.requests.whole.map_or(0, |whole| whole.mean_ns);
-            (Unit::Request, table.requests.count, whole)
         }
     }
 }

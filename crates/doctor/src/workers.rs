@@ -73,6 +73,11 @@ pub(crate) fn total(times: &PartTimes) -> u128 {
     times.0.iter().map(|ns| u128::from(*ns)).sum()
 }
 
+/// These parts together.
+pub(crate) fn total_of(times: &PartTimes, parts: &[Part]) -> u128 {
+    parts.iter().map(|part| u128::from(times.of(*part))).sum()
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

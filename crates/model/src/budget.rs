@@ -196,6 +196,18 @@ impl Lengths {
         0
     }
 
+    /// How many are in buckets that begin at `ns` or later: to within half an octave, those that are as long.
+    pub fn count_from(&self, ns: u64) -> u64 {
+        let from = (0..self.buckets.len()).filter(|bucket| Self::least_ns(*bucket) >= ns);
+        from.fold(0, |sum, bucket| sum.saturating_add(self.buckets[bucket]))
+    }
+
+    /// Where a bucket begins.
+    fn least_ns(bucket: usize) -> u64 {
+        let octave = 1_u64 << (8 + bucket / 2).min(62);
+        if bucket % 2 == 0 { octave } else { octave + octave / 2 }
+    }
+
     /// Adds those of another one.
     pub fn add(&mut self, other: &Self) {
         self.ns = self.ns.saturating_add(other.ns);
@@ -380,6 +392,8 @@ mod tests {
         let quantiles = [0.2, 0.5, 0.75, 0.99].map(|share| lengths.quantile_ns(share, 4));
         assert_eq!(quantiles, [0, 448, 448, 1_792]);
         assert_eq!(Lengths::default().quantile_ns(0.5, 0), 0);
+        // From 256, 384, 512 ... on.
+        assert_eq!([0, 384, 385, 1_536, 1_537].map(|ns| lengths.count_from(ns)), [3, 3, 1, 1, 0]);
         let mut sum = Lengths::default();
         sum.add(&lengths);
         sum.add(&Lengths { ns: u64::MAX, buckets: vec![u64::MAX, 1] });

@@ -13,6 +13,7 @@ mod markdown;
 mod piece;
 mod pprof;
 mod proto;
+mod sheet;
 mod speedscope;
 mod summary;
 mod table;
@@ -25,6 +26,7 @@ mod support;
 use slip_model::Recording;
 
 pub use budget::{BudgetFormat, render_budget, render_budget_diff};
+pub use sheet::{render_rule, render_rules, render_sheet};
 pub use summary::{
     Function, Group, HotStack, KernelSummary, KernelTime, Line, ProcessSummary, Quality, ReasonSummary,
     RequestSummary, Route, StackWaits, Summary, TimeSplit, WaitSummary,

@@ -1,0 +1,380 @@
+//! WAKE003: ready to run, without a CPU. The time is measured; who is to blame follows from what the kernel counts beside it.
+
+use slip_model::{CallPart, Part};
+
+use crate::calls::{CallPartTime, CallTimes};
+use crate::case::{Case, called, cut, each};
+use crate::workers::total_of;
+use crate::{Confidence, Cost, Finding, Gain, Line, Statement, Value, Verdict, WAKE003, tenths};
+
+/// Less of a unit, in tenths of a per cent, is not told whatever the cause: what can be gained is lost in the noise of any comparison.
+const MIN_TENTHS: u64 = 20;
+
+/// Less is not told if the cause is who else had the CPU: a worker and a server on one machine that wait for each other's answers take
+/// turns on a CPU, for a tenth of each short call, and nothing is wrong with that.
+const MIN_TENTHS_OF_TAKERS: u64 = 50;
+
+/// A quota is to blame if it held the workers' groups back in as large a share of its periods as this, in tenths of a per cent ...
+const MIN_THROTTLED_PERIODS: u64 = 20;
+
+/// ... and if for as large a share of the time that workers were ready. Others in the group may be those that are held back.
+const MIN_THROTTLED: u64 = 250;
+
+/// Steal is to blame if the host took as large a share of the CPUs: below, guests share a host all the time.
+const MIN_STEAL: u64 = 20;
+
+/// ... and as large a share of the time that workers were ready.
+const MIN_STOLEN: u64 = 500;
+
+/// What is most of something.
+const MOST: u64 = 500;
+
+/// A call waits late if it waits for a CPU for so long: what waking takes on an idle machine is a twentieth of that.
+const LATE_NS: u64 = 1_000_000;
+
+/// What took the CPU away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cause {
+    Quota,
+    Steal,
+    Workers,
+    Other,
+    Unknown,
+}
+
+/// Shares of the time that workers were ready to run, in tenths of a per cent.
+struct Shares {
+    throttled: u64,
+    throttled_periods: u64,
+    stolen: u64,
+    steal: u64,
+    workers: u64,
+    /// Of the program that had most of it, which is no worker.
+    other: u64,
+    others: u64,
+    nobody: u64,
+}
+
+pub(super) fn judge(case: &Case<'_>) -> Verdict {
+    let ns = case.line_ns(Line::Wake);
+    let share = case.tenths(ns);
+    let of_unit = |statement: Statement| {
+        statement.with("time", Value::Ns(ns)).with("share", Value::Tenths(share)).by("sched_switch")
+    };
+    let shares = Shares::of(case);
+    let cause = shares.cause();
+    let least = if matches!(cause, Cause::Quota | Cause::Steal) { MIN_TENTHS } else { MIN_TENTHS_OF_TAKERS };
+    if share < least {
+        let text = "{time}, {share}, ready to run without a CPU";
+        return Verdict::Quiet(of_unit(Statement::new(text)));
+    }
+    if cause == Cause::Unknown && shares.nobody >= MOST && case.budget.quota_periods.is_some() {
+        // Nobody had it, and no quota held it back: it had to wake up.
+        let text = "{time}, {share}, and mostly of a CPU that was idle and had to wake up, with no quota in force that held it back";
+        return Verdict::Quiet(of_unit(Statement::new(text)));
+    }
+    let (late, server) = late_call(case).unzip();
+    let mut evidence =
+        vec![of_unit(Statement::new("{time}, {share}, between being woken and running, all of it measured"))];
+    evidence.extend(late);
+    evidence.extend(by_kernel(case, &shares, cause));
+    Verdict::Found(vec![Finding {
+        rule: &WAKE003,
+        cause: cause.key(),
+        headline: headline(case, cause),
+        cost: Some(Cost { value: Value::Ns(ns), tenths: Some(share) }),
+        evidence,
+        ruled_out: ruled_out(case, &shares, cause, server),
+        fixes: fixes(case, cause),
+        gain: gain(ns, &shares, cause),
+        confidence: shares.confidence(cause, case),
+    }])
+}
+
+impl Shares {
+    fn of(case: &Case<'_>) -> Self {
+        let budget = case.budget;
+        let parts =
+            budget.workers.iter().flat_map(|worker| [&worker.serving, &worker.after, &worker.between]);
+        let ready_ns = parts.map(|parts| total_of(parts, &[Part::Wake, Part::Preempted])).sum::<u128>();
+        let of_ready = |ns: u64| tenths(ns.into(), ready_ns);
+        // Of all that is known: waits of a few microseconds are in the line, and have no taker.
+        let known: u128 = budget.takers.iter().map(|taker| u128::from(taker.ns)).sum();
+        let taken = |is_meant: &dyn Fn(&slip_model::CpuTaker) -> bool| {
+            tenths(
+                budget.takers.iter().filter(|taker| is_meant(taker)).map(|taker| u128::from(taker.ns)).sum(),
+                known,
+            )
+        };
+        let is_other = |taker: &slip_model::CpuTaker| !taker.is_worker && !taker.name.is_empty();
+        let first = case.table.takers.iter().find(|taker| is_other(taker)).map_or(0, |taker| taker.ns);
+        Self {
+            throttled: of_ready(budget.throttled_ns),
+            throttled_periods: tenths(
+                budget.throttled_periods.into(),
+                budget.quota_periods.unwrap_or(budget.throttled_periods).into(),
+            ),
+            stolen: of_ready(budget.steal_ns),
+            steal: tenths(budget.steal_ns.into(), budget.cpus_ns.into()),
+            workers: taken(&|taker| taker.is_worker),
+            other: tenths(first.into(), known),
+            others: taken(&is_other),
+            nobody: taken(&|taker| taker.name.is_empty()),
+        }
+    }
+
+    fn cause(&self) -> Cause {
+        if self.throttled_periods >= MIN_THROTTLED_PERIODS && self.throttled >= MIN_THROTTLED {
+            Cause::Quota
+        } else if self.steal >= MIN_STEAL && self.stolen >= MOST.max(MIN_STOLEN) {
+            Cause::Steal
+        } else if self.workers > self.others && self.workers > self.nobody {
+            Cause::Workers
+        } else if self.others > self.nobody {
+            Cause::Other
+        } else {
+            Cause::Unknown
+        }
+    }
+
+    fn confidence(&self, cause: Cause, case: &Case<'_>) -> Confidence {
+        let is_clear = match cause {
+            Cause::Quota => self.throttled >= MOST,
+            Cause::Workers => self.workers >= MOST,
+            Cause::Other => self.other >= MOST,
+            // That time was stolen just then is not seen.
+            Cause::Steal => return Confidence::Medium,
+            Cause::Unknown => return Confidence::Low,
+        };
+        if is_clear && !case.table.is_by_looks() { Confidence::High } else { Confidence::Medium }
+    }
+}
+
+impl Cause {
+    fn key(self) -> &'static str {
+        match self {
+            Self::Quota => "cpu_quota",
+            Self::Steal => "steal",
+            Self::Workers => "own_workers",
+            Self::Other => "another_process",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// The first program that had the CPU and is no worker.
+fn other(case: &Case<'_>) -> Value {
+    let taker = case.table.takers.iter().find(|taker| !taker.is_worker && !taker.name.is_empty());
+    taker.map_or(Value::Word("nobody"), |taker| Value::Name(taker.name.clone()))
+}
+
+fn headline(case: &Case<'_>, cause: Cause) -> Statement {
+    match cause {
+        Cause::Quota => Statement::new("a CPU quota holds the workers back"),
+        Cause::Steal => Statement::new("the machine's host gives its CPUs to others"),
+        Cause::Workers => Statement::new("more workers want to run than there are CPUs for"),
+        Cause::Other => {
+            Statement::new("{program} has the CPU that workers are ready for").with("program", other(case))
+        }
+        Cause::Unknown => Statement::new("workers wait for a CPU, and for whom is not known"),
+    }
+}
+
+/// The server after whose answers workers wait longest for a CPU, and how its calls look.
+fn late_call<'a>(case: &'a Case<'_>) -> Option<(Statement, &'a CallTimes)> {
+    let ready_ns = |times: &&CallTimes| part(times, CallPart::Running).map_or(0, |row| row.ns);
+    let times = case.table.calls.iter().max_by_key(ready_ns)?;
+    let ready = part(times, CallPart::Running)?;
+    let late = late_calls(case, times);
+    if late == 0 {
+        return None;
+    }
+    let statement = Statement::new(
+        "{server}: after {late} of {calls} answers had come the worker waited {least} or longer for a CPU (p95 of all {p95}, p99 {p99})",
+    )
+    .by("sched_switch")
+    .with("server", called(&times.endpoint))
+    .with("late", Value::Count(late))
+    .with("calls", Value::Count(times.calls))
+    .with("least", Value::Ns(LATE_NS))
+    .with("p95", Value::Ns(ready.spread.p95_ns))
+    .with("p99", Value::Ns(ready.spread.p99_ns));
+    Some((statement, times))
+}
+
+/// Calls to this server after which the worker waited for [`LATE_NS`] or longer, to within half an octave.
+fn late_calls(case: &Case<'_>, times: &CallTimes) -> u64 {
+    let is_it = |at: u32| case.budget.endpoints.get(at as usize) == Some(&times.endpoint);
+    let calls = case.budget.calls.iter().find(|calls| is_it(calls.endpoint));
+    let lengths = calls.and_then(|calls| calls.parts.get(CallPart::Running as usize));
+    lengths.map_or(0, |lengths| lengths.count_from(LATE_NS))
+}
+
+fn part(times: &CallTimes, part: CallPart) -> Option<&CallPartTime> {
+    times.parts.iter().find(|row| row.part == part)
+}
+
+/// What the kernel counts that speaks for this cause.
+fn by_kernel(case: &Case<'_>, shares: &Shares, cause: Cause) -> Vec<Statement> {
+    let budget = case.budget;
+    let quota = || {
+        let statement = match budget.quota_periods {
+            Some(periods) => {
+                Statement::new("{throttled} of {periods} periods throttled, for {time}, all CPUs together")
+                    .with("throttled", Value::Count(budget.throttled_periods))
+                    .with("periods", Value::Count(periods))
+            }
+            None => Statement::new("throttled for {time}, all CPUs together"),
+        };
+        statement.by("cpu.stat").with("time", Value::Ns(budget.throttled_ns))
+    };
+    let takers = |text, share| Statement::new(text).by("sched_switch").with("share", Value::Tenths(share));
+    match cause {
+        Cause::Quota => {
+            vec![quota(), takers("{share} of the time nobody had the CPU meanwhile", shares.nobody)]
+        }
+        Cause::Steal => vec![
+            Statement::new("the host took {share} of the machine's CPUs, {time}")
+                .by("/proc/stat")
+                .with("share", Value::Tenths(shares.steal))
+                .with("time", Value::Ns(budget.steal_ns)),
+        ],
+        Cause::Workers => {
+            let mut found = vec![takers("{share} of the time another worker had the CPU", shares.workers)];
+            if let (false, Some(cpus)) = (budget.window_ns == 0, budget.cpus_ns.checked_div(budget.window_ns))
+            {
+                let text = "{workers} workers on {cpus} CPUs";
+                let cpus = Value::Count(cpus.max(1));
+                let workers = Value::Count(budget.workers.len() as u64);
+                found.push(Statement::new(text).with("workers", workers).with("cpus", cpus));
+            }
+            found
+        }
+        Cause::Other => {
+            vec![takers("{share} of the time it was {program}", shares.other).with("program", other(case))]
+        }
+        Cause::Unknown => vec![takers("{share} of the time nobody had the CPU", shares.nobody)],
+    }
+}
+
+fn ruled_out(case: &Case<'_>, shares: &Shares, cause: Cause, server: Option<&CallTimes>) -> Vec<Statement> {
+    let budget = case.budget;
+    let mut out = Vec::new();
+    if let Some(times) = server {
+        out.extend(of_server(times));
+    }
+    if cause != Cause::Quota {
+        match (budget.quota_periods, budget.throttled_periods) {
+            (Some(0), _) => out.push(Statement::new("a CPU quota: none is in force").by("cpu.stat")),
+            (Some(periods), throttled) => out.push(
+                Statement::new("a CPU quota: {throttled} of {periods} periods throttled, for {time}")
+                    .by("cpu.stat")
+                    .with("throttled", Value::Count(throttled))
+                    .with("periods", Value::Count(periods))
+                    .with("time", Value::Ns(budget.throttled_ns)),
+            ),
+            // Not known is not ruled out.
+            (None, _) => {}
+        }
+    }
+    if cause != Cause::Steal && budget.cpus_ns > 0 {
+        let text = "steal: {share} of the machine's CPUs, as far as its host tells";
+        out.push(Statement::new(text).by("/proc/stat").with("share", Value::Tenths(shares.steal)));
+    }
+    // Where nobody noted who had the CPU, as with looks at /proc, nothing follows.
+    if !budget.takers.is_empty() {
+        let takers =
+            |text, share| Statement::new(text).by("sched_switch").with("share", Value::Tenths(share));
+        if !matches!(cause, Cause::Workers) && shares.workers < MOST {
+            out.push(takers("too many workers: {share} of the time another one had the CPU", shares.workers));
+        }
+        if !matches!(cause, Cause::Other) && shares.others < MOST {
+            out.push(takers("other programs: {share} of the time one of them had the CPU", shares.others));
+        }
+    }
+    let code_ns = case.line_ns(Line::Code);
+    out.push(
+        Statement::new("the client library: it waits like any other would; all code of the program together takes {code}, {share}, and is not in this")
+            .by("sched_switch")
+            .with("code", Value::Ns(code_ns))
+            .with("share", Value::Tenths(case.tenths(code_ns))),
+    );
+    out
+}
+
+/// That it is neither this server nor the kernel's waking.
+fn of_server(times: &CallTimes) -> Vec<Statement> {
+    let ns = |parts: &[CallPart]| {
+        times.parts.iter().filter(|row| parts.contains(&row.part)).map(|row| row.ns).sum::<u64>()
+    };
+    let mean = |parts: &[CallPart]| Value::Ns(each(ns(parts).into(), times.calls));
+    let mut out = Vec::new();
+    if part(times, CallPart::Work).is_some() {
+        out.push(
+            Statement::new("a slow server: {server} takes {work} for an answer on average, and {queue} until it reads the question")
+                .by("sk_data_ready")
+                .with("server", called(&times.endpoint))
+                .with("work", mean(&[CallPart::Work]))
+                .with("queue", mean(&[CallPart::Queue])),
+        );
+        let text = "a late acknowledgement: questions and answers are under way for {flight} on average";
+        out.push(Statement::new(text).by("sk_data_ready").with("flight", mean(&[CallPart::Flight])));
+    }
+    if let Some(woken) = part(times, CallPart::Woken) {
+        let text = "the kernel's wake-up: {p99} from the answer to being woken (p99)";
+        out.push(Statement::new(text).by("sched_waking").with("p99", Value::Ns(woken.spread.p99_ns)));
+    }
+    out
+}
+
+fn fixes(case: &Case<'_>, cause: Cause) -> Vec<Statement> {
+    match cause {
+        Cause::Quota => {
+            let workers = &case.budget.workers;
+            let computes = [Part::Code, Part::Boot, Part::Memory, Part::Transfer];
+            let parts = workers.iter().flat_map(|worker| [&worker.serving, &worker.after, &worker.between]);
+            let cpu_ns = cut(parts.map(|parts| total_of(parts, &computes)).sum::<u128>());
+            vec![
+                Statement::new(
+                    "raise the quota, or take it away: cpu.max of the control group (systemd: CPUQuota=, Docker: --cpus, Kubernetes: \
+                     limits.cpu); the workers computed for {cpu} in {window}, so bursts meet it and not the average",
+                )
+                .with("cpu", Value::Ns(cpu_ns))
+                .with("window", Value::Ns(case.table.window_ns)),
+                Statement::new("another client library, or fewer calls, would not help: the quota holds back whatever computes"),
+            ]
+        }
+        Cause::Steal => vec![Statement::new("another host, or an instance whose CPUs are its own")],
+        Cause::Workers => vec![Statement::new(
+            "more CPUs, or as many workers as there are CPUs for; what each request computes is in CODE",
+        )],
+        Cause::Other => vec![
+            Statement::new(
+                "{program} on other CPUs or another machine, or with a lower priority (nice 19, CPUWeight=)",
+            )
+            .with("program", other(case)),
+        ],
+        Cause::Unknown => vec![],
+    }
+}
+
+/// What is left when the cause is gone is what others take, and what was not seen to be its own.
+fn gain(ns: u64, shares: &Shares, cause: Cause) -> Option<Gain> {
+    let of = |tenths: u64| Value::Ns(cut(u128::from(ns) * u128::from(tenths.min(1_000)) / 1_000));
+    let (low, high, basis) = match cause {
+        // A group that is held back has one worker ready at least, and may have several.
+        Cause::Quota => (
+            shares.throttled.min(1_000 - shares.others.min(1_000)),
+            1_000,
+            "the time that the kernel counts as throttled, up to all of the time without a CPU: several workers may be held back at once",
+        ),
+        Cause::Other => (
+            shares.other,
+            shares.others.max(shares.other),
+            "the share of the time in which others had the CPU",
+        ),
+        Cause::Workers => (0, shares.workers, "the share of the time in which other workers had the CPU"),
+        Cause::Steal | Cause::Unknown => return None,
+    };
+    Some(Gain { low: of(low), high: of(high), basis: Statement::new(basis) })
+}
