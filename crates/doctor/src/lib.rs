@@ -18,6 +18,7 @@ mod run;
 mod servers;
 mod shares;
 mod sheet;
+mod sites;
 mod statement;
 mod table;
 mod workers;

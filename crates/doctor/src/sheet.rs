@@ -144,6 +144,10 @@ impl Sheet {
                         .with("enough", Value::Count(MIN_REQUESTS)),
                 );
             }
+            if sheet.table.is_by_looks() {
+                let text = "coarse: what workers were blocked by was looked at in /proc 200 times a second, and not measured";
+                sheet.notes.push(Statement::new(text));
+            }
             let case = Case::new(recording, budget, &sheet.table);
             for (rule, verdict) in rules::judge(&case) {
                 sheet.add(rule, verdict);
@@ -213,4 +217,91 @@ fn watched(recording: &Recording) -> Vec<Watched> {
     }
     kinds.sort_by_key(|kind| Reverse(kind.count));
     kinds
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use slip_model::{CpuTaker, Part};
+
+    use super::*;
+    use crate::support::{any_budget, assert_whole, of, pool};
+    use crate::{Amount, Limit, Of, Quantile, WAKE003};
+
+    const MS: u64 = 1_000_000;
+
+    fn sheet(recording: &Recording) -> Sheet {
+        Sheet::of(recording, None).unwrap()
+    }
+
+    #[test]
+    fn a_few_requests_tell_nothing_and_some_more_a_little() {
+        let recording = pool(7, &[(Part::Code, 10 * MS), (Part::Wake, 30 * MS)]);
+        let few = sheet(&recording);
+        let missing = few.nothing.as_ref().unwrap();
+        assert_eq!(missing.value("requests"), Some(&Value::Count(7)));
+        assert_eq!(
+            (few.findings.len(), few.exceeds(&Limit { of: Of::Any, amount: Amount::Ns(0) })),
+            (0, None)
+        );
+        // 41 ms each, 200 of them and a fifth more.
+        assert_eq!(few.longer_seconds(), Some(10));
+        let some = sheet(&pool(50, &[(Part::Code, 10 * MS)]));
+        assert_eq!((some.nothing, some.notes.len()), (None, 1));
+        let enough = sheet(&pool(200, &[(Part::Code, 10 * MS)]));
+        assert_eq!((enough.notes.len(), enough.findings.len()), (0, 0));
+        assert_eq!(sheet(&pool(0, &[])).longer_seconds(), None);
+    }
+
+    #[test]
+    fn limits_are_of_lines_rules_and_the_whole() {
+        let mut recording = pool(200, &[(Part::Boot, 2 * MS), (Part::Code, 8 * MS), (Part::Wake, 10 * MS)]);
+        of(&mut recording).takers = vec![CpuTaker { name: "sh".into(), is_worker: false, ns: 1_900 * MS }];
+        let sheet = sheet(&recording);
+        assert_eq!(sheet.findings[0].rule, &WAKE003);
+        let exceeds = |of, amount| sheet.exceeds(&Limit { of, amount });
+        let wake = |quantile| Of::Line(Line::Wake, quantile);
+        assert_eq!(exceeds(wake(Quantile::Mean), Amount::Ns(9 * MS)), Some(true));
+        assert_eq!(exceeds(wake(Quantile::P95), Amount::Ns(10 * MS)), Some(false));
+        assert_eq!(exceeds(wake(Quantile::Mean), Amount::Tenths(499)), Some(true));
+        assert_eq!(exceeds(Of::Rule(&WAKE003), Amount::Ns(11 * MS)), Some(false));
+        assert_eq!(exceeds(Of::Boot, Amount::Ns(MS)), Some(true));
+        assert_eq!(exceeds(Of::Whole(Quantile::P99), Amount::Ns(19 * MS)), Some(true));
+        assert_eq!(exceeds(Of::Any, Amount::Ns(0)), Some(true));
+    }
+
+    #[test]
+    fn what_looks_do_not_see_cannot_exceed_a_limit() {
+        let mut recording = pool(200, &[(Part::Code, 8 * MS)]);
+        of(&mut recording).rung = "proc".into();
+        let limit = Limit { of: Of::Boot, amount: Amount::Ns(1) };
+        assert_eq!(sheet(&recording).exceeds(&limit), None);
+    }
+
+    #[test]
+    fn a_run_is_divided_by_its_operations() {
+        let mut recording = pool(0, &[]);
+        let worker = &mut of(&mut recording).workers[0];
+        (worker.is_run, worker.watched_ns) = (true, 100 * MS);
+        worker.serving = crate::support::times(&[(Part::Code, 100 * MS)]);
+        let run = sheet(&recording);
+        assert_eq!((run.unit, run.units, run.unit_ns, run.nothing), (Unit::Run, 1, 100 * MS, None));
+        let each = Sheet::of(&recording, Some(1_000)).unwrap();
+        assert_eq!((each.unit, each.units, each.unit_ns), (Unit::Operation, 1_000, 100_000));
+        assert_eq!(each.lines.iter().map(|row| row.ns).sum::<u64>(), 100_000);
+    }
+
+    proptest! {
+        #[test]
+        fn any_budget_has_a_sheet_whose_sentences_are_whole(budget in any_budget(), operations in prop::option::of(1..9_u64)) {
+            let mut recording = Recording { budget: Some(budget), ..Recording::default() };
+            recording.processes.push(slip_model::Process::default());
+            let table = BudgetTable::of(&recording).unwrap();
+            let case = Case::new(&recording, recording.budget.as_ref().unwrap(), &table);
+            for (_, verdict) in rules::judge(&case) {
+                assert_whole(&verdict);
+            }
+            prop_assert!(Sheet::of(&recording, operations).is_some());
+        }
+    }
 }

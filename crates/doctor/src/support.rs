@@ -1,7 +1,13 @@
 //! Budgets for tests.
 
 use proptest::prelude::*;
-use slip_model::{Budget, CpuTaker, Endpoint, EndpointTime, PartTimes, ServedRequest, Worker};
+use slip_model::{
+    Budget, CallPart, CommandTime, CpuTaker, Endpoint, EndpointCalls, EndpointTime, Language, Lengths, Part,
+    PartTimes, Process, Recording, RecordingInfo, ServedRequest, Thread, Worker,
+};
+
+use crate::case::Case;
+use crate::{BudgetTable, Finding, Verdict};
 
 #[path = "../tests/support/budget.rs"]
 mod by_hand;
@@ -94,4 +100,118 @@ pub(crate) fn any_budget() -> impl Strategy<Value = Budget> {
                 }
             },
         )
+}
+
+/// A worker of PHP that was asked `count` times, each time with these parts, and was idle for a millisecond before each.
+pub(crate) fn pool(count: u64, parts: &[(Part, u64)]) -> Recording {
+    const IDLE_NS: u64 = 1_000_000;
+    let serving = times(parts);
+    let mut worker = Worker { pid: 7, tid: 7, ..Worker::default() };
+    let mut budget = Budget { rung: "tracepoints".into(), ..Budget::default() };
+    for _ in 0..count {
+        let begin_ns = worker.watched_ns + IDLE_NS;
+        let end_ns = begin_ns + serving.total_ns();
+        worker.serving.add(&serving);
+        worker.idle_ns += IDLE_NS;
+        worker.watched_ns = end_ns;
+        budget.requests.push(ServedRequest {
+            queued_ns: begin_ns,
+            begin_ns,
+            response_ns: end_ns,
+            end_ns,
+            serving,
+            ..ServedRequest::default()
+        });
+    }
+    budget.window_ns = worker.watched_ns;
+    budget.cpus_ns = 2 * budget.window_ns;
+    budget.quota_periods = Some(0);
+    budget.workers.push(worker);
+    let process = Process { pid: 7, language: Language::Php, version: "8.2.36".into(), ..Process::default() };
+    Recording {
+        info: RecordingInfo { interval_ns: 10_000_000, ..RecordingInfo::default() },
+        budget: Some(budget),
+        processes: vec![process],
+        threads: vec![Thread { tid: 7, ..Thread::default() }],
+        ..Recording::default()
+    }
+}
+
+/// The budget of a recording that has one.
+pub(crate) fn of(recording: &mut Recording) -> &mut Budget {
+    recording.budget.as_mut().unwrap()
+}
+
+/// A server, and calls to it: how many there are of each command, and lengths of the parts of calls.
+pub(crate) fn serve(
+    recording: &mut Recording,
+    [address, protocol]: [&str; 2],
+    time: EndpointTime,
+    parts: &[(CallPart, Lengths)],
+    commands: &[(&str, u64, u64)],
+) {
+    let budget = of(recording);
+    let endpoint = u32::try_from(budget.endpoints.len()).unwrap();
+    budget.endpoints.push(Endpoint { address: address.into(), protocol: protocol.into() });
+    budget.workers[0].endpoints.push(EndpointTime { endpoint, ..time });
+    let mut lengths = vec![Lengths::default(); CallPart::ALL.len()];
+    for (part, of) in parts {
+        lengths[*part as usize] = of.clone();
+    }
+    budget.calls.push(EndpointCalls { endpoint, calls: time.calls, parts: lengths });
+    budget.commands.extend(commands.iter().map(|(name, calls, ns)| CommandTime {
+        endpoint,
+        name: (*name).into(),
+        calls: *calls,
+        ns: *ns,
+        longest_ns: *ns,
+    }));
+}
+
+/// Lengths of `count` things that take as long each.
+pub(crate) fn lengths(count: u64, ns: u64) -> Lengths {
+    let mut buckets = vec![0; 64];
+    let bucket = (0..64).rev().find(|bucket| {
+        let octave = 1_u64 << (8 + bucket / 2);
+        ns >= if bucket % 2 == 0 { octave } else { octave + octave / 2 }
+    });
+    buckets[bucket.unwrap_or(0)] = count;
+    Lengths { ns: count * ns, buckets }
+}
+
+/// What a rule says, and that each of its sentences has all of its values.
+pub(crate) fn ask(judge: fn(&Case<'_>) -> Verdict, recording: &Recording) -> Verdict {
+    let table = BudgetTable::of(recording).unwrap();
+    let verdict = judge(&Case::new(recording, recording.budget.as_ref().unwrap(), &table));
+    assert_whole(&verdict);
+    verdict
+}
+
+pub(crate) fn assert_whole(verdict: &Verdict) {
+    match verdict {
+        Verdict::Found(findings) => {
+            for statement in findings.iter().flat_map(Finding::statements) {
+                assert!(statement.is_whole(), "{statement:?}");
+            }
+        }
+        Verdict::Quiet(statement) | Verdict::TooLittle(statement) | Verdict::NotOf(statement) => {
+            assert!(statement.is_whole(), "{statement:?}");
+        }
+    }
+}
+
+/// The only finding of a rule.
+#[track_caller]
+pub(crate) fn found(judge: fn(&Case<'_>) -> Verdict, recording: &Recording) -> Finding {
+    match ask(judge, recording) {
+        Verdict::Found(mut findings) if findings.len() == 1 => findings.remove(0),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// That it looked and found nothing.
+#[track_caller]
+pub(crate) fn assert_quiet(judge: fn(&Case<'_>) -> Verdict, recording: &Recording) {
+    let verdict = ask(judge, recording);
+    assert!(matches!(verdict, Verdict::Quiet(_)), "{verdict:?}");
 }

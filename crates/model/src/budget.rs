@@ -202,10 +202,19 @@ impl Lengths {
         from.fold(0, |sum, bucket| sum.saturating_add(self.buckets[bucket]))
     }
 
+    /// What all those in buckets have together at least.
+    pub fn least_total_ns(&self) -> u64 {
+        let buckets = self.buckets.iter().enumerate();
+        // The first has what is shorter, too.
+        buckets
+            .skip(1)
+            .fold(0, |sum, (bucket, count)| sum.saturating_add(count.saturating_mul(Self::least_ns(bucket))))
+    }
+
     /// Where a bucket begins.
     fn least_ns(bucket: usize) -> u64 {
         let octave = 1_u64 << (8 + bucket / 2).min(62);
-        if bucket % 2 == 0 { octave } else { octave + octave / 2 }
+        if bucket.is_multiple_of(2) { octave } else { octave + octave / 2 }
     }
 
     /// Adds those of another one.
@@ -394,6 +403,7 @@ mod tests {
         assert_eq!(Lengths::default().quantile_ns(0.5, 0), 0);
         // From 256, 384, 512 ... on.
         assert_eq!([0, 384, 385, 1_536, 1_537].map(|ns| lengths.count_from(ns)), [3, 3, 1, 1, 0]);
+        assert_eq!(lengths.least_total_ns(), 2 * 384 + 1_536);
         let mut sum = Lengths::default();
         sum.add(&lengths);
         sum.add(&Lengths { ns: u64::MAX, buckets: vec![u64::MAX, 1] });

@@ -5,9 +5,12 @@
 mod by_hand;
 mod support;
 
-use slip_doctor::{BudgetDiff, BudgetTable};
+use slip_doctor::{BudgetDiff, BudgetTable, Sheet};
 use slip_model::Recording;
-use slip_report::{BudgetFormat, Format, Options, render, render_budget, render_budget_diff};
+use slip_report::{
+    BudgetFormat, Format, Options, render, render_budget, render_budget_diff, render_rule, render_rules,
+    render_sheet,
+};
 use support::{Builder, both_languages, kernel_frames, only_waits, samples_and_waits};
 
 fn text(format: Format, options: &Options) -> String {
@@ -233,4 +236,129 @@ fn headlines() {
     waits(Language::Python, vec![WaitReason::Lock], 0);
     waits(Language::Php, vec![], 0);
     insta::assert_snapshot!(lines.join("\n"));
+}
+
+/// 400 requests of 20 ms, of which 15 are the quota's, with calls to Redis and a boot that samples have seen.
+fn ill() -> Recording {
+    use slip_model::{CallPart, CpuTaker, Lengths, Part, ServedRequest, Worker};
+    const MS: u64 = 1_000_000;
+    let mut recording = both_languages();
+    let mut budget = by_hand::budget();
+    let serving = by_hand::times(&[
+        (Part::Boot, MS),
+        (Part::Code, 3 * MS),
+        (Part::Connect, MS / 2),
+        (Part::Wait, MS / 2),
+        (Part::Wake, 15 * MS),
+    ]);
+    let worker = Worker { pid: 101, tid: 101, title: "php-fpm: pool www".into(), ..budget.workers.remove(0) };
+    let (mut requests, mut at) = (Vec::new(), 0);
+    for _ in 0..400 {
+        let begin_ns = at + MS;
+        let end_ns = begin_ns + serving.total_ns();
+        requests.push(ServedRequest {
+            queued_ns: begin_ns,
+            begin_ns,
+            response_ns: end_ns,
+            end_ns,
+            serving,
+            ..ServedRequest::default()
+        });
+        at = end_ns;
+    }
+    let mut times = by_hand::times(&[]);
+    (0..400).for_each(|_| times.add(&serving));
+    let mut endpoint = worker.endpoints[0];
+    (endpoint.connects, endpoint.calls) = (400, 5_200);
+    (endpoint.connect_ns, endpoint.transfer_ns, endpoint.wait_ns) = (200 * MS, 0, 200 * MS);
+    budget.workers = vec![Worker {
+        watched_ns: at,
+        idle_ns: 400 * MS,
+        serving: times,
+        after: by_hand::times(&[]),
+        between: by_hand::times(&[]),
+        endpoints: vec![endpoint],
+        ..worker
+    }];
+    let mut parts = vec![Lengths::default(); CallPart::ALL.len()];
+    let mut set = |part: CallPart, count: u64, ns: u64, bucket: usize| {
+        let lengths = &mut parts[part as usize];
+        lengths.buckets.resize(64, 0);
+        lengths.buckets[bucket] += count;
+        lengths.ns += count * ns;
+    };
+    set(CallPart::Work, 5_200, 8_000, 9);
+    set(CallPart::Flight, 5_200, 3_000, 7);
+    set(CallPart::Woken, 5_200, 700, 2);
+    set(CallPart::Running, 4_800, 4_000, 8);
+    set(CallPart::Running, 400, 15 * MS, 31);
+    (budget.calls[0].calls, budget.calls[0].parts) = (5_200, parts);
+    budget.commands.truncate(1);
+    (budget.commands[0].name, budget.commands[0].calls, budget.commands[0].ns) =
+        ("GET".into(), 4_800, 4_800 * 30_000);
+    budget.window_ns = at;
+    (budget.cpus_ns, budget.steal_ns) = (2 * at, 0);
+    (budget.quota_periods, budget.throttled_periods, budget.throttled_ns) = (Some(420), 400, 5_900 * MS);
+    budget.takers = vec![
+        CpuTaker { name: String::new(), is_worker: false, ns: 5_800 * MS },
+        CpuTaker { name: "nginx".into(), is_worker: false, ns: 100 * MS },
+    ];
+    budget.lost_requests = 0;
+    budget.requests = requests;
+    recording.budget = Some(budget);
+    recording
+}
+
+#[test]
+fn a_sheet_in_every_form() {
+    let recording = ill();
+    let sheet = Sheet::of(&recording, None).unwrap();
+    for (name, format) in
+        [("table", BudgetFormat::Table), ("json", BudgetFormat::Json), ("md", BudgetFormat::Markdown)]
+    {
+        let text = String::from_utf8(render_sheet(&sheet, format).unwrap()).unwrap();
+        insta::assert_snapshot!(format!("sheet_{name}"), text);
+    }
+}
+
+#[test]
+fn a_healthy_sheet_is_short_and_one_of_few_requests_says_so() {
+    let text = |recording: &Recording| {
+        let sheet = Sheet::of(recording, None).unwrap();
+        String::from_utf8(render_sheet(&sheet, BudgetFormat::Table).unwrap()).unwrap()
+    };
+    let mut recording = ill();
+    let budget = recording.budget.as_mut().unwrap();
+    let healthy = by_hand::times(&[(slip_model::Part::Code, 20_000_000)]);
+    budget.requests.iter_mut().for_each(|request| request.serving = healthy);
+    (budget.calls, budget.commands, budget.workers[0].endpoints) = Default::default();
+    insta::assert_snapshot!("sheet_healthy", text(&recording));
+    recording.budget.as_mut().unwrap().requests.truncate(7);
+    insta::assert_snapshot!("sheet_few", text(&recording));
+}
+
+#[test]
+fn names_in_a_sheet_are_harmless() {
+    let hostile = "\x1b[31m`|<b>\n\u{202e}";
+    let mut recording = ill();
+    recording.info.target = hostile.into();
+    recording.processes[0].title = hostile.into();
+    let budget = recording.budget.as_mut().unwrap();
+    budget.rung = hostile.into();
+    budget.endpoints[0].address = hostile.into();
+    budget.commands[0].name = hostile.into();
+    let sheet = Sheet::of(&recording, None).unwrap();
+    for format in [BudgetFormat::Table, BudgetFormat::Markdown, BudgetFormat::Json] {
+        let text = String::from_utf8(render_sheet(&sheet, format).unwrap()).unwrap();
+        assert!(!text.contains(['\x1b', '\u{202e}']), "{text}");
+        assert!(!text.contains("\n<b>"), "{text}");
+    }
+}
+
+#[test]
+fn a_rule_explains_itself() {
+    let rule = slip_doctor::Rule::named("WAKE003").unwrap();
+    insta::assert_snapshot!("rule", String::from_utf8(render_rule(rule)).unwrap());
+    let all = String::from_utf8(render_rules()).unwrap();
+    assert_eq!(all.lines().count(), slip_doctor::Rule::ALL.len());
 }

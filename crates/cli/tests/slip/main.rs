@@ -4,6 +4,7 @@
 mod bad_input;
 mod budgets;
 mod damaged_files;
+mod doctors;
 mod formats;
 mod harness;
 mod hostile;

@@ -126,7 +126,7 @@ impl Shares {
     fn cause(&self) -> Cause {
         if self.throttled_periods >= MIN_THROTTLED_PERIODS && self.throttled >= MIN_THROTTLED {
             Cause::Quota
-        } else if self.steal >= MIN_STEAL && self.stolen >= MOST.max(MIN_STOLEN) {
+        } else if self.steal >= MIN_STEAL && self.stolen >= MIN_STOLEN {
             Cause::Steal
         } else if self.workers > self.others && self.workers > self.nobody {
             Cause::Workers
@@ -377,4 +377,105 @@ fn gain(ns: u64, shares: &Shares, cause: Cause) -> Option<Gain> {
         Cause::Steal | Cause::Unknown => return None,
     };
     Some(Gain { low: of(low), high: of(high), basis: Statement::new(basis) })
+}
+
+#[cfg(test)]
+mod tests {
+    use slip_model::{CpuTaker, EndpointTime, Recording};
+
+    use super::*;
+    use crate::support::{ask, assert_quiet, found, lengths, of, pool, serve};
+
+    const MS: u64 = 1_000_000;
+
+    /// 200 requests that compute for 5 ms and are ready for 15 ms more, and who had the CPU then.
+    fn ready(takers: &[(&str, bool, u64)]) -> Recording {
+        let mut recording = pool(200, &[(Part::Code, 5 * MS), (Part::Wake, 15 * MS)]);
+        of(&mut recording).takers = takers
+            .iter()
+            .map(|(name, is_worker, ns)| CpuTaker { name: (*name).into(), is_worker: *is_worker, ns: *ns })
+            .collect();
+        recording
+    }
+
+    fn throttle(recording: &mut Recording) {
+        let budget = of(recording);
+        (budget.quota_periods, budget.throttled_periods, budget.throttled_ns) = (Some(210), 200, 2_900 * MS);
+    }
+
+    #[test]
+    fn a_quota_is_told_and_no_client_library() {
+        let mut recording = ready(&[("", false, 2_990 * MS), ("redis-server", false, 10 * MS)]);
+        throttle(&mut recording);
+        let time = EndpointTime { calls: 1_000, wait_ns: 100 * MS, ..EndpointTime::default() };
+        let parts = [
+            (CallPart::Work, lengths(1_000, 8_000)),
+            (CallPart::Woken, lengths(1_000, 700)),
+            (CallPart::Running, lengths(200, 15 * MS)),
+        ];
+        serve(&mut recording, ["127.0.0.1:6379", "redis"], time, &parts, &[]);
+        let finding = found(judge, &recording);
+        assert_eq!(
+            (finding.cause, finding.ns(), finding.confidence),
+            ("cpu_quota", 15 * MS, Confidence::High)
+        );
+        assert_eq!(finding.cost.as_ref().unwrap().tenths, Some(750));
+        let late = &finding.evidence[1];
+        assert_eq!(
+            (late.value("late"), late.value("calls")),
+            (Some(&Value::Count(200)), Some(&Value::Count(1_000)))
+        );
+        let throttled = finding.evidence.iter().find(|statement| statement.probe == "cpu.stat").unwrap();
+        assert_eq!(throttled.value("throttled"), Some(&Value::Count(200)));
+        let texts: Vec<_> = finding.ruled_out.iter().map(|statement| statement.text).collect();
+        for words in
+            ["the client library", "a slow server", "steal", "other programs", "the kernel's wake-up"]
+        {
+            assert!(texts.iter().any(|text| text.starts_with(words)), "{words}: {texts:?}");
+        }
+        assert!(finding.fixes.iter().any(|fix| fix.text.contains("another client library")));
+        // As if the quota were gone.
+        let gain = finding.gain.unwrap();
+        assert_eq!((gain.low, gain.high), (Value::Ns(14_505_000), Value::Ns(15 * MS)));
+    }
+
+    #[test]
+    fn who_had_the_cpu_is_to_blame_if_no_quota_is() {
+        let hogs = ready(&[("sh", false, 2_000 * MS), ("php-fpm", true, 500 * MS), ("", false, 100 * MS)]);
+        let finding = found(judge, &hogs);
+        assert_eq!((finding.cause, finding.confidence), ("another_process", Confidence::High));
+        assert_eq!(finding.headline.value("program"), Some(&Value::Name("sh".into())));
+        assert!(finding.ruled_out.iter().any(|out| out.text.starts_with("a CPU quota: none")), "{finding:?}");
+        let workers = ready(&[("php-fpm", true, 2_000 * MS), ("sh", false, 500 * MS)]);
+        assert_eq!(found(judge, &workers).cause, "own_workers");
+        // A quota that held back for a moment is not what they wait for.
+        let mut recording = hogs.clone();
+        let budget = of(&mut recording);
+        (budget.quota_periods, budget.throttled_periods, budget.throttled_ns) = (Some(210), 10, 30 * MS);
+        assert_eq!(found(judge, &recording).cause, "another_process");
+        of(&mut recording).steal_ns = 2_000 * MS;
+        let finding = found(judge, &recording);
+        assert_eq!((finding.cause, finding.gain), ("steal", None));
+    }
+
+    #[test]
+    fn a_cpu_that_has_to_wake_up_is_nobody_s_fault() {
+        let mut recording = ready(&[("", false, 2_990 * MS)]);
+        assert_quiet(judge, &recording);
+        // Whether there is a quota is not known.
+        of(&mut recording).quota_periods = None;
+        let finding = found(judge, &recording);
+        assert_eq!((finding.cause, finding.confidence), ("unknown", Confidence::Low));
+    }
+
+    #[test]
+    fn little_is_not_told() {
+        let mut recording = pool(200, &[(Part::Code, 96 * MS), (Part::Wake, 4 * MS)]);
+        let taker = CpuTaker { name: "redis-server".into(), is_worker: false, ns: 790 * MS };
+        of(&mut recording).takers = vec![taker];
+        assert_quiet(judge, &recording);
+        // The same of a quota is.
+        throttle(&mut recording);
+        assert!(matches!(ask(judge, &recording), Verdict::Found(_)));
+    }
 }

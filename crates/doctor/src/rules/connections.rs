@@ -1,0 +1,228 @@
+//! CONN002: connections that are made again and again, by server.
+
+use slip_model::CallPart;
+
+use crate::case::{Case, called, cut};
+use crate::{CONN002, Confidence, Cost, Finding, Gain, ServerTime, Statement, Unit, Value, Verdict};
+
+/// Less of a unit, in tenths of a per cent, is not told.
+const MIN_TENTHS: u64 = 20;
+
+/// From so many connections for each request on, in hundredths, each request has one: workers that keep theirs make one in their life.
+const EACH_REQUEST: u64 = 80;
+
+/// From so many of a hundred calls on that have a connection of their own, each has one, as good as.
+const EACH_CALL: u64 = 50;
+
+/// Commands that clients send first on a connection.
+const HELLO: [&str; 4] = ["AUTH", "SELECT", "HELLO", "CLIENT"];
+
+pub(super) fn judge(case: &Case<'_>) -> Verdict {
+    let servers = servers(case);
+    if case.table.is_by_looks() && servers.iter().all(|server| server.connects == 0) {
+        return Verdict::TooLittle(Statement::new(
+            "looks at /proc do not count connections; as root the kernel may",
+        ));
+    }
+    let mut found: Vec<(u64, Finding)> = Vec::new();
+    for server in servers.iter().filter(|server| is_repeated(case, server)) {
+        let ns = all_ns(case, server);
+        if case.tenths(ns) >= MIN_TENTHS {
+            found.push((ns, finding(case, server, ns)));
+        }
+    }
+    if !found.is_empty() {
+        return Verdict::Found(found.into_iter().map(|(_, finding)| finding).collect());
+    }
+    let connects = servers.iter().fold(0_u64, |sum, server| sum.saturating_add(server.connects));
+    let ns = servers.iter().map(|server| server.connect_ns).sum::<u128>();
+    let ns = case.each(ns);
+    Verdict::Quiet(
+        Statement::new("{rate} connections to servers for each {unit}, {time}, {share}")
+            .by("inet_sock_set_state")
+            .with("rate", Value::Hundredths(case.rate(connects)))
+            .with("unit", Value::Word(case.unit.name()))
+            .with("time", Value::Ns(ns))
+            .with("share", Value::Tenths(case.tenths(ns))),
+    )
+}
+
+fn servers<'a>(case: &'a Case<'_>) -> &'a [ServerTime] {
+    match &case.table.run {
+        Some(run) if case.unit != Unit::Request => &run.servers.rows,
+        _ => &case.table.servers.rows,
+    }
+}
+
+/// Whether it is connected to again by who was connected to it before.
+fn is_repeated(case: &Case<'_>, server: &ServerTime) -> bool {
+    let is_each_request = case.unit != Unit::Run && case.rate(server.connects) >= EACH_REQUEST;
+    is_each_request || is_for_each_call(server) && server.connects > case.table.workers.max(1) * 4
+}
+
+fn is_for_each_call(server: &ServerTime) -> bool {
+    server.connects > 1
+        && u128::from(server.connects) * 100 >= u128::from(server.calls) * u128::from(EACH_CALL)
+}
+
+/// Connecting, and what of TLS comes once for a connection.
+fn all_ns(case: &Case<'_>, server: &ServerTime) -> u64 {
+    case.each(server.connect_ns + u128::from(tls_ns(case, server)))
+}
+
+fn calls<'a>(case: &'a Case<'_>, server: &ServerTime) -> Option<&'a crate::CallTimes> {
+    case.table.calls.iter().find(|calls| calls.endpoint == server.endpoint)
+}
+
+fn tls_ns(case: &Case<'_>, server: &ServerTime) -> u64 {
+    let parts = calls(case, server).into_iter().flat_map(|calls| &calls.parts);
+    parts.filter(|row| row.part == CallPart::Tls).map(|row| row.ns).sum()
+}
+
+fn finding(case: &Case<'_>, server: &ServerTime, ns: u64) -> Finding {
+    let units = Value::Word(match case.unit {
+        Unit::Request => "request",
+        Unit::Operation => "operation",
+        Unit::Run => "run",
+    });
+    let rate = case.rate(server.connects);
+    let of_calls = is_for_each_call(server) && rate > 150;
+    let mean_ns = cut(server.connect_ns.checked_div(server.connects.into()).unwrap_or_default());
+    let mut evidence = vec![
+        Statement::new("{connects} connections to {server}, {rate} for each {unit}, for {calls} calls")
+            .by("inet_sock_set_state")
+            .with("connects", Value::Count(server.connects))
+            .with("server", called(&server.endpoint))
+            .with("rate", Value::Hundredths(rate))
+            .with("unit", units)
+            .with("calls", Value::Count(server.calls)),
+        Statement::new("each takes {time} until something is sent on it")
+            .by("inet_sock_set_state")
+            .with("time", Value::Ns(mean_ns)),
+    ];
+    let tls_ns = tls_ns(case, server);
+    if tls_ns > 0 {
+        evidence.push(
+            Statement::new("and {time} more for TLS")
+                .with("time", Value::Ns(tls_ns.checked_div(server.connects).unwrap_or_default())),
+        );
+    }
+    let (hello, hello_ns) = hello(case, server);
+    if hello > 0 {
+        evidence.push(
+            Statement::new("and {calls} commands that log in or choose a database, {time} for each {unit}")
+                .with("calls", Value::Count(hello))
+                .with("time", Value::Ns(case.each(hello_ns)))
+                .with("unit", Value::Word(case.unit.name())),
+        );
+    }
+    let call_ns =
+        calls(case, server).map_or_else(|| server.mean_ns().unwrap_or_default(), |calls| calls.mean_ns);
+    // A client that keeps its connection may ask whether it is still there, once for each time that it would have connected.
+    let check_ns = case.each(u128::from(call_ns) * u128::from(server.connects));
+    let wait_ns = case.each(server.wait_ns);
+    Finding {
+        rule: &CONN002,
+        cause: if of_calls { "per_command" } else { "per_request" },
+        headline: if of_calls {
+            Statement::new("a new connection to {server} for each command").with("server", called(&server.endpoint))
+        } else {
+            Statement::new("a new connection to {server} in each {unit}")
+                .with("server", called(&server.endpoint))
+                .with("unit", Value::Word(case.unit.name()))
+        },
+        cost: Some(Cost { value: Value::Ns(ns), tenths: Some(case.tenths(ns)) }),
+        evidence,
+        ruled_out: vec![
+            Statement::new("a slow server: its answers are {time} of each {unit}, and not in this")
+                .by("sock_recv_length")
+                .with("time", Value::Ns(wait_ns))
+                .with("unit", Value::Word(case.unit.name())),
+            Statement::new("persistent connections: a worker that keeps one connects once in its life, and there are {workers} workers")
+                .with("workers", Value::Count(case.table.workers)),
+        ],
+        fixes: vec![
+            Statement::new("a persistent connection in the client's configuration (phpredis: pconnect, Predis: persistent, PDO: ATTR_PERSISTENT); connections that are said to be persistent are not, if this counts them"),
+        ],
+        gain: Some(Gain {
+            low: Value::Ns(ns.saturating_sub(check_ns)),
+            high: Value::Ns(ns.saturating_add(case.each(hello_ns))),
+            basis: Statement::new("the connections' own time; less one call for each if the client asks whether it is still there, and with what it sends first if that is not sent again"),
+        }),
+        confidence: if case.table.is_by_looks() { Confidence::Medium } else { Confidence::High },
+    }
+}
+
+/// Commands that come once for each connection, and how long they take.
+fn hello(case: &Case<'_>, server: &ServerTime) -> (u64, u128) {
+    let commands = calls(case, server).into_iter().flat_map(|calls| &calls.commands);
+    // SELECT is a question of SQL as well.
+    let commands = commands.filter(|_| server.endpoint.protocol == "redis");
+    let commands = commands.filter(|command| {
+        HELLO.contains(&&*command.name) && command.calls <= server.connects.saturating_mul(2)
+    });
+    commands.fold((0, 0), |(calls, ns), command| {
+        (calls.saturating_add(command.calls), ns + u128::from(command.mean_ns) * u128::from(command.calls))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use slip_model::{EndpointTime, Part, Recording};
+
+    use super::*;
+    use crate::support::{assert_quiet, found, lengths, of, pool, serve};
+
+    const US: u64 = 1_000;
+
+    /// 200 requests of a millisecond, with so many connections and calls.
+    fn connecting(connects: u64, calls: u64, commands: &[(&str, u64, u64)]) -> Recording {
+        let mut recording = pool(200, &[(Part::Code, 900 * US), (Part::Connect, 100 * US)]);
+        let time = EndpointTime {
+            connects,
+            calls,
+            connect_ns: 100 * US * 200,
+            wait_ns: 20 * US * calls,
+            ..EndpointTime::default()
+        };
+        serve(
+            &mut recording,
+            ["10.0.0.5:6379", "redis"],
+            time,
+            &[(CallPart::Work, lengths(calls, 20 * US))],
+            commands,
+        );
+        recording
+    }
+
+    #[test]
+    fn a_connection_for_each_request_is_told() {
+        let finding = found(
+            judge,
+            &connecting(200, 1_000, &[("AUTH", 200, 200 * 30 * US), ("GET", 800, 800 * 20 * US)]),
+        );
+        assert_eq!(
+            (finding.cause, finding.ns(), finding.confidence),
+            ("per_request", 100 * US, Confidence::High)
+        );
+        let gain = finding.gain.unwrap();
+        // One call less, to ask whether it is there; and without AUTH.
+        assert_eq!((gain.low, gain.high), (Value::Ns(80 * US), Value::Ns(130 * US)));
+    }
+
+    #[test]
+    fn a_connection_for_each_command_is_told() {
+        let finding = found(judge, &connecting(1_000, 1_000, &[]));
+        assert_eq!(finding.cause, "per_command");
+        assert_eq!(finding.evidence[0].value("rate"), Some(&Value::Hundredths(500)));
+    }
+
+    #[test]
+    fn connections_that_are_kept_are_not() {
+        assert_quiet(judge, &connecting(4, 1_000, &[]));
+        // Nor are those that cost next to nothing.
+        let mut recording = connecting(200, 1_000, &[]);
+        of(&mut recording).workers[0].endpoints[0].connect_ns = 200 * 10 * US;
+        assert_quiet(judge, &recording);
+    }
+}

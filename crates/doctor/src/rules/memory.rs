@@ -1,0 +1,199 @@
+//! MEM004: memory that is mapped and given back again and again.
+
+use slip_model::WaitReason;
+
+use crate::case::{Case, cut};
+use crate::sites::{Sites, is_in_kernel};
+use crate::{Confidence, Cost, Finding, Gain, Line, MEM004, Statement, Unit, Value, Verdict, tenths};
+
+/// Less of a unit, in tenths of a per cent, is not told: memory has to be touched for the first time by anybody.
+const MIN_TENTHS: u64 = 30;
+
+/// Fewer samples name no function.
+const MIN_SAMPLES: u64 = 10;
+
+/// With so large a share of it, in tenths of a per cent, in calls that map memory, what is touched then is touched because it was mapped anew.
+const MIN_CALLS: u64 = 100;
+
+/// The kernel's functions for calls that get memory and give it back.
+const CALLS: [&str; 12] = [
+    "__x64_sys_mmap*",
+    "ksys_mmap_pgoff",
+    "vm_mmap_pgoff",
+    "do_mmap",
+    "__x64_sys_munmap*",
+    "__vm_munmap",
+    "__x64_sys_brk*",
+    "__do_sys_brk",
+    "__x64_sys_madvise*",
+    "do_madvise*",
+    "__x64_sys_mremap*",
+    "__x64_sys_mprotect*",
+];
+
+/// And for pages that are touched.
+const FAULTS: [&str; 5] =
+    ["asm_exc_page_fault", "exc_page_fault", "do_user_addr_fault", "handle_mm_fault", "__handle_mm_fault"];
+
+pub(super) fn judge(case: &Case<'_>) -> Verdict {
+    if case.table.is_by_looks() {
+        return Verdict::TooLittle(Statement::new(
+            "the kernel's work for memory is not told from code by looks at /proc; as root the kernel may tell",
+        ));
+    }
+    let ns = case.line_ns(Line::Memory);
+    let share = case.tenths(ns);
+    let of_memory = |text| {
+        Statement::new(text)
+            .by("page_fault_user, sys_enter_mmap, sys_enter_munmap")
+            .with("time", Value::Ns(ns))
+            .with("share", Value::Tenths(share))
+            .with("unit", Value::Word(case.unit.name()))
+    };
+    if share < MIN_TENTHS {
+        return Verdict::Quiet(of_memory("{time} of a {unit}, {share}"));
+    }
+    let interner = &case.recording.interner;
+    let runs = |reason: Option<WaitReason>| matches!(reason, None | Some(WaitReason::Cpu));
+    let of = |names: &[&str]| {
+        Sites::of(case.recording, |look| {
+            runs(look.reason) && is_in_kernel(interner, look.sample.stack, names)
+        })
+    };
+    let (calls, faults) = (of(&CALLS), of(&FAULTS));
+    let both = Sites::of(case.recording, |look| {
+        runs(look.reason)
+            && (is_in_kernel(interner, look.sample.stack, &CALLS)
+                || is_in_kernel(interner, look.sample.stack, &FAULTS))
+    });
+    let mut evidence = vec![of_memory(
+        "{time} of a {unit}, {share}, in the kernel for memory: mmap, munmap, brk, madvise, and page faults",
+    )];
+    let is_sampled = both.count >= MIN_SAMPLES;
+    if is_sampled {
+        let called = tenths(calls.ns.into(), both.ns.into());
+        evidence.push(
+            Statement::new("{calls} of that in calls that get memory and give it back, {faults} in page faults, by {samples} samples")
+                .by("samples")
+                .with("calls", Value::Tenths(called))
+                .with("faults", Value::Tenths(tenths(faults.ns.into(), both.ns.into())))
+                .with("samples", Value::Count(both.count)),
+        );
+        evidence.extend(both.statements(case.recording, "{function}: {share} of {samples} samples there"));
+    }
+    let mut ruled_out = vec![
+        Statement::new("files that are read into memory: {disk}, and not in this")
+            .by("page_fault_user")
+            .with("disk", Value::Ns(case.line_ns(Line::Disk))),
+    ];
+    if let (Some(run), true) = (&case.table.run, case.unit != Unit::Request) {
+        let of = |lines: &[crate::LineTime]| {
+            cut(lines.iter().filter(|row| row.line == Line::Memory).map(|row| row.ns).sum::<u128>())
+        };
+        ruled_out.push(
+            Statement::new("start-up and exit: their {startup} and {exit} for memory are not in this")
+                .by("sched_process_exec, exit_group")
+                .with("startup", Value::Ns(of(&run.startup)))
+                .with("exit", Value::Ns(of(&run.exit))),
+        );
+    }
+    let mut fixes = vec![Statement::new(
+        "keep memory in the place of giving it back: use buffers again; glibc: MALLOC_TRIM_THRESHOLD_ and MALLOC_MMAP_THRESHOLD_ larger than what is asked for, or an allocator that keeps its pages",
+    )];
+    if !is_sampled {
+        fixes.push(Statement::new("who asks for it is not in the recording, which has no samples there: `perf trace -e mmap,munmap --call-graph=dwarf` tells"));
+    }
+    Verdict::Found(vec![Finding {
+        rule: &MEM004,
+        cause: match (is_sampled, tenths(calls.ns.into(), both.ns.into()) >= MIN_CALLS) {
+            (false, _) => "memory",
+            (true, true) => "mapping",
+            (true, false) => "faults",
+        },
+        headline: Statement::new("the kernel gets, clears and takes back memory for {share} of a {unit}")
+            .with("share", Value::Tenths(share))
+            .with("unit", Value::Word(case.unit.name())),
+        cost: Some(Cost { value: Value::Ns(ns), tenths: Some(share) }),
+        evidence,
+        ruled_out,
+        fixes,
+        gain: Some(Gain {
+            low: if is_sampled {
+                Value::Ns(cut(u128::from(ns) * u128::from(calls.ns) / u128::from(both.ns.max(1))))
+            } else {
+                Value::Ns(0)
+            },
+            high: Value::Ns(ns),
+            basis: Statement::new(
+                "memory that is kept is neither mapped nor cleared again; page faults stay for what is touched for the first time",
+            ),
+        }),
+        confidence: if is_sampled { Confidence::High } else { Confidence::Medium },
+    }])
+}
+
+#[cfg(test)]
+mod tests {
+    use slip_model::{Frame, FrameKind, Part, Recording, RunBegin, Sample, SampleBlock, State};
+
+    use super::*;
+    use crate::support::{assert_quiet, found, of, pool, times};
+
+    const MS: u64 = 1_000_000;
+
+    /// Adds samples in `function`, which has called this function of the kernel.
+    fn sample(recording: &mut Recording, count: u64, function: &str, kernel: &str) {
+        let interner = &mut recording.interner;
+        let (name, file) = (interner.string(function), interner.string("/srv/a.php"));
+        let inner = interner.string(kernel);
+        let caller = interner.frame(Frame { kind: FrameKind::Php, name, file, line: 3, ..Frame::default() });
+        let kernel = interner.frame(Frame { kind: FrameKind::Kernel, name: inner, ..Frame::default() });
+        let stack = interner.stack(&[kernel, caller]);
+        let mut block = SampleBlock::default();
+        (0..count).for_each(|_| block.push(Sample { stack, state: State::ON_CPU, ..Sample::default() }));
+        recording.blocks.push(block);
+    }
+
+    #[test]
+    fn mapping_and_giving_back_is_told_with_who_does_it() {
+        let mut recording = pool(200, &[(Part::Code, 10 * MS), (Part::Memory, 10 * MS)]);
+        let finding = found(judge, &recording);
+        let gain = finding.gain.unwrap();
+        assert_eq!((finding.cause, gain.low, gain.high), ("memory", Value::Ns(0), Value::Ns(10 * MS)));
+        sample(&mut recording, 30, "load", "__x64_sys_munmap");
+        sample(&mut recording, 10, "fill", "asm_exc_page_fault");
+        sample(&mut recording, 60, "load", "__x64_sys_read");
+        let finding = found(judge, &recording);
+        assert_eq!((finding.cause, finding.confidence), ("mapping", Confidence::High));
+        assert_eq!(finding.evidence[2].value("function"), Some(&Value::Name("load (/srv/a.php:3)".into())));
+        assert_eq!(finding.evidence[2].value("share"), Some(&Value::Tenths(750)));
+        assert_eq!(finding.gain.unwrap().low, Value::Ns(7_500_000));
+    }
+
+    #[test]
+    fn start_up_and_exit_of_a_run_are_apart() {
+        let mut recording = pool(0, &[]);
+        let budget = of(&mut recording);
+        let worker = &mut budget.workers[0];
+        worker.is_run = true;
+        worker.serving = times(&[(Part::Code, 90 * MS), (Part::Memory, 10 * MS)]);
+        worker.between = times(&[(Part::Memory, 7 * MS)]);
+        worker.after = times(&[(Part::Memory, 40 * MS)]);
+        worker.watched_ns = 147 * MS;
+        budget.run_begin = Some(RunBegin::Program);
+        let finding = found(judge, &recording);
+        assert_eq!(finding.ns(), 10 * MS);
+        let apart = finding.ruled_out.iter().find(|out| out.text.starts_with("start-up")).unwrap();
+        assert_eq!(
+            (apart.value("startup"), apart.value("exit")),
+            (Some(&Value::Ns(7 * MS)), Some(&Value::Ns(40 * MS)))
+        );
+        of(&mut recording).workers[0].serving = times(&[(Part::Code, 99 * MS), (Part::Memory, MS)]);
+        assert_quiet(judge, &recording);
+    }
+
+    #[test]
+    fn files_that_are_read_into_memory_are_not() {
+        assert_quiet(judge, &pool(200, &[(Part::Code, 10 * MS), (Part::Disk, 10 * MS)]));
+    }
+}
