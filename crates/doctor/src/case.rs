@@ -55,6 +55,11 @@ impl<'a> Case<'a> {
         self.unit == Unit::Request && 2 * requests.shared > requests.count
     }
 
+    /// Who tells for how long threads run and are ready to.
+    pub(crate) fn scheduler(&self) -> &'static str {
+        if self.table.is_by_looks() { "schedstat" } else { "sched_switch" }
+    }
+
     /// What a unit has of a line on average, nanoseconds.
     pub(crate) fn line_ns(&self, line: Line) -> u64 {
         if let (Some(run), true) = (&self.table.run, self.unit != Unit::Request) {

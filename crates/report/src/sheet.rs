@@ -135,15 +135,23 @@ fn own_cost(sheet: &Sheet) -> String {
 fn healthy(sheet: &Sheet) -> String {
     let longest = sheet.lines.iter().max_by_key(|row| row.ns);
     let longest = longest.filter(|row| row.ns > 0).map_or(String::new(), |row| {
-        format!("; most of a {} is {}: {}", sheet.unit.name(), row.line.name(), row.line.meaning())
+        format!(
+            "; most of {} {} is {}: {}",
+            article(sheet.unit),
+            sheet.unit.name(),
+            row.line.name(),
+            row.line.meaning()
+        )
     });
-    format!("No drag was found{longest}.")
+    format!("No drag was found{longest}. `slip record` and `slip report` name the functions.")
 }
 
 fn plain(sheet: &Sheet) -> String {
     let style = Style::Plain;
     let mut text = String::new();
-    let _ = writeln!(text, "slip doctor: {}\n{}\n", target(sheet, style), watched(sheet));
+    paragraph(&mut text, &format!("slip doctor: {}", target(sheet, style)));
+    paragraph(&mut text, &watched(sheet));
+    text.push('\n');
     if let Some(why) = &sheet.nothing {
         paragraph(&mut text, &format!("Not enough to tell: {}.", style.sentence(why)));
         return text;
@@ -172,6 +180,15 @@ fn plain(sheet: &Sheet) -> String {
     text
 }
 
+/// That of a unit.
+fn article(unit: Unit) -> &'static str {
+    match unit {
+        Unit::Operation => "an",
+        Unit::Run => "the",
+        Unit::Request => "a",
+    }
+}
+
 /// The lines of a unit, with bars.
 fn lines(text: &mut String, sheet: &Sheet) {
     let mean = duration(sheet.unit_ns);
@@ -181,7 +198,7 @@ fn lines(text: &mut String, sheet: &Sheet) {
             let [p50, p95, p99] = [whole.p50_ns, whole.p95_ns, whole.p99_ns].map(duration);
             format!(", p50 {p50}, p95 {p95}, p99 {p99}")
         });
-    let _ = writeln!(text, "Where a {unit} goes: {mean} on average{spread}\n");
+    let _ = writeln!(text, "Where {} {unit} goes: {mean} on average{spread}\n", article(sheet.unit));
     for LineCost { line, ns, tenths } in shown(sheet) {
         let bar = "█".repeat(usize::try_from(tenths * BAR / 1_000).unwrap_or(0));
         let row = format!(
@@ -205,10 +222,9 @@ fn shown(sheet: &Sheet) -> impl Iterator<Item = &LineCost> {
 
 fn plain_finding(text: &mut String, number: usize, finding: &Finding, unit: Unit) {
     let style = Style::Plain;
-    let cost = finding.cost.as_ref().map_or(String::new(), |cost| format!("  {}", cost_of(cost, unit)));
-    let head = format!("{number}  {}  {}", finding.rule.id, style.sentence(&finding.headline));
-    let confidence = format!("confidence {}", finding.confidence.name());
-    let _ = writeln!(text, "{head}{cost}   {confidence}");
+    let head = format!("{number:<3}{}  ", finding.rule.id);
+    wrap(text, &head, &" ".repeat(INDENT), &style.sentence(&finding.headline));
+    item(text, "cost", &cost_and_confidence(finding, unit));
     for (what, statements) in
         [("evidence", &finding.evidence), ("ruled out", &finding.ruled_out), ("fix", &finding.fixes)]
     {
@@ -226,6 +242,12 @@ fn plain_finding(text: &mut String, number: usize, finding: &Finding, unit: Unit
 fn told(statement: &Statement, style: Style) -> String {
     let sentence = style.sentence(statement);
     if statement.probe.is_empty() { sentence } else { format!("{sentence} [{}]", statement.probe) }
+}
+
+/// `9.1 ms of each request, 19.0 %, confidence high`.
+fn cost_and_confidence(finding: &Finding, unit: Unit) -> String {
+    let cost = finding.cost.as_ref().map_or(String::new(), |cost| format!("{}, ", cost_of(cost, unit)));
+    format!("{cost}confidence {}", finding.confidence.name())
 }
 
 /// `9.1 ms of each request, 19.0 %`.
@@ -296,8 +318,13 @@ fn markdown(sheet: &Sheet) -> String {
         let _ = writeln!(text, "Not enough to tell: {}.", style.sentence(why));
         return text;
     }
-    let _ =
-        writeln!(text, "## Where a {} goes ({} on average)\n", sheet.unit.name(), duration(sheet.unit_ns));
+    let _ = writeln!(
+        text,
+        "## Where {} {} goes ({} on average)\n",
+        article(sheet.unit),
+        sheet.unit.name(),
+        duration(sheet.unit_ns)
+    );
     let mut rows = crate::table::Table::new(&["line", ">time", ">share", "what"]);
     for LineCost { line, ns, tenths } in shown(sheet) {
         rows.row([line.name().to_owned(), duration(*ns), percent(*tenths), line.meaning().to_owned()]);
@@ -333,8 +360,7 @@ fn markdown(sheet: &Sheet) -> String {
 fn markdown_finding(text: &mut String, number: usize, finding: &Finding, unit: Unit) {
     let style = Style::Markdown;
     let _ = writeln!(text, "## {number}. {}: {}\n", finding.rule.id, style.sentence(&finding.headline));
-    let cost = finding.cost.as_ref().map_or(String::new(), |cost| format!("{}, ", cost_of(cost, unit)));
-    let _ = writeln!(text, "{cost}confidence {}.\n", finding.confidence.name());
+    let _ = writeln!(text, "{}.\n", cost_and_confidence(finding, unit));
     for (what, statements) in
         [("evidence", &finding.evidence), ("ruled out", &finding.ruled_out), ("fix", &finding.fixes)]
     {

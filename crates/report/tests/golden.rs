@@ -313,6 +313,10 @@ fn ill() -> Recording {
 fn a_sheet_in_every_form() {
     let recording = ill();
     let sheet = Sheet::of(&recording, None).unwrap();
+    let schema = include_str!("../schema/slip.doctor-1.schema.json");
+    let schema: serde_json::Value = serde_json::from_str(schema).unwrap();
+    let json = serde_json::from_slice(&render_sheet(&sheet, BudgetFormat::Json).unwrap()).unwrap();
+    assert_eq!(support::schema::check(&schema, &schema, &json, "$"), [""; 0]);
     for (name, format) in
         [("table", BudgetFormat::Table), ("json", BudgetFormat::Json), ("md", BudgetFormat::Markdown)]
     {

@@ -152,9 +152,9 @@ fn page(port: u16) -> String {
 }
 
 /// What `slip doctor` says of a pool that is asked meanwhile; `None` where the kernel keeps no budgets.
-fn doctor(fpm: &Fpm, arguments: &[&str]) -> Option<Ran> {
+fn doctor(fpm: &Fpm, rung: &str, arguments: &[&str]) -> Option<Ran> {
     let mut command = Command::new(slip());
-    command.args(["doctor", "--fpm", &fpm.pool, "--rung", "tracepoints", "-d", "4"]).args(arguments);
+    command.args(["doctor", "--fpm", &fpm.pool, "--rung", rung, "-d", "4"]).args(arguments);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     while child.try_wait().unwrap().is_none() {
@@ -181,7 +181,7 @@ fn a_quota_is_found_to_be_one_and_without_it_there_is_none() {
         return;
     };
     let fpm = Fpm::start_pool(&build, Pool::default(), &[("index.php", &page(redis.1))]);
-    let Some(ran) = doctor(&fpm, &["--format", "json"]) else { return };
+    let Some(ran) = doctor(&fpm, "tracepoints", &["--format", "json"]) else { return };
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     let sheet = ran.json();
     assert_eq!((&sheet["schema"], &sheet["unit"]["kind"]), (&"slip.doctor/1".into(), &"request".into()));
@@ -194,7 +194,9 @@ fn a_quota_is_found_to_be_one_and_without_it_there_is_none() {
     let folder = tempfile::tempdir().unwrap();
     let kept = folder.path().join("kept.slip");
     let kept_name = kept.to_str().unwrap();
-    let Some(ran) = doctor(&fpm, &["--fail-on", "wake>1ms", "--output", kept_name]) else { return };
+    let Some(ran) = doctor(&fpm, "tracepoints", &["--fail-on", "wake>1ms", "--output", kept_name]) else {
+        return;
+    };
     assert_eq!(ran.code, 1, "{}\n{}", ran.stdout, ran.stderr);
     for words in
         ["WAKE003  a CPU quota holds the workers back", "periods throttled", "another client library"]
@@ -210,5 +212,12 @@ fn a_quota_is_found_to_be_one_and_without_it_there_is_none() {
     assert!(ns(&found["cost"]["share_of_unit"]) > 0.3, "{found}");
     assert!(ns(&found["gain"]["high_ns"]) >= ns(&found["gain"]["low_ns"]), "{found}");
     assert!(fs::metadata(&kept).is_ok());
+
+    // Coarser, and not wrong.
+    let Some(ran) = doctor(&fpm, "proc", &["--format", "json"]) else { return };
+    let sheet = ran.json();
+    assert_eq!(finding(&sheet, "WAKE003").unwrap()["cause"], "cpu_quota", "{}", ran.stdout);
+    let notes = sheet["notes"].to_string();
+    assert!(notes.contains("coarse: "), "{notes}");
     drop(fpm);
 }

@@ -90,13 +90,13 @@ pub(super) fn judge(case: &Case<'_>) -> Verdict {
         evidence,
         ruled_out,
         fixes: vec![Statement::new(
-            "extension=slipstream with a saved state: the booted state is restored and not made again, on stock PHP and without a worker mode",
+            "the extension slipstream with snapshot_state() after the boot: later requests begin with the booted state restored, on stock PHP and without a worker mode",
         )],
         gain: Some(Gain {
             low: Value::Ns(0),
             high: Value::Ns(high_ns),
             basis: Statement::new(
-                "no more than the boot itself; what restoring costs depends on the memory that a request changes, and only a trial tells",
+                "no more than the boot itself; what restoring costs depends on the memory that a request changes, and a trial on one worker tells",
             ),
         }),
         confidence: if share.is_some() { Confidence::Medium } else { Confidence::High },

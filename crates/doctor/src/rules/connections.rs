@@ -125,7 +125,8 @@ fn finding(case: &Case<'_>, server: &ServerTime, ns: u64) -> Finding {
         rule: &CONN002,
         cause: if of_calls { "per_command" } else { "per_request" },
         headline: if of_calls {
-            Statement::new("a new connection to {server} for each command").with("server", called(&server.endpoint))
+            Statement::new("a new connection to {server} for each command")
+                .with("server", called(&server.endpoint))
         } else {
             Statement::new("a new connection to {server} in each {unit}")
                 .with("server", called(&server.endpoint))
@@ -138,16 +139,20 @@ fn finding(case: &Case<'_>, server: &ServerTime, ns: u64) -> Finding {
                 .by("sock_recv_length")
                 .with("time", Value::Ns(wait_ns))
                 .with("unit", Value::Word(case.unit.name())),
-            Statement::new("persistent connections: a worker that keeps one connects once in its life, and there are {workers} workers")
-                .with("workers", Value::Count(case.table.workers)),
+            Statement::new(
+                "connections that are kept: each worker would have made one in its life (workers: {workers})",
+            )
+            .with("workers", Value::Count(case.table.workers)),
         ],
-        fixes: vec![
-            Statement::new("a persistent connection in the client's configuration (phpredis: pconnect, Predis: persistent, PDO: ATTR_PERSISTENT); connections that are said to be persistent are not, if this counts them"),
-        ],
+        fixes: vec![Statement::new(
+            "a persistent connection in the client's configuration (phpredis: pconnect, Predis: persistent, PDO: ATTR_PERSISTENT); connections that are said to be persistent are not, if this counts them",
+        )],
         gain: Some(Gain {
             low: Value::Ns(ns.saturating_sub(check_ns)),
             high: Value::Ns(ns.saturating_add(case.each(hello_ns))),
-            basis: Statement::new("the connections' own time; less one call for each if the client asks whether it is still there, and with what it sends first if that is not sent again"),
+            basis: Statement::new(
+                "the connections' own time; less one call for each if the client asks whether it is still there, and with what it sends first if that is not sent again",
+            ),
         }),
         confidence: if case.table.is_by_looks() { Confidence::Medium } else { Confidence::High },
     }

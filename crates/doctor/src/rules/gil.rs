@@ -25,7 +25,11 @@ pub(super) fn judge(case: &Case<'_>) -> Verdict {
     if share < MIN_TENTHS {
         return Verdict::Quiet(of_lock("{time}, {share}"));
     }
-    let mut evidence = vec![of_lock("{time}, {share}, blocked by the lock, all of it measured")];
+    let mut evidence = vec![of_lock(if case.table.is_by_looks() {
+        "{time}, {share}, blocked by the lock, as far as looks at /proc tell"
+    } else {
+        "{time}, {share}, blocked by the lock, all of it measured"
+    })];
     // Who holds it is read from outside alone; the kernel's sampler knows who ran.
     let holders = Sites::of(case.recording, |look| look.sample.state.has(State::HAS_GIL));
     let runners = Sites::of(case.recording, |look| look.is_on_cpu());
@@ -44,7 +48,7 @@ pub(super) fn judge(case: &Case<'_>) -> Verdict {
             .by("futex")
             .with("time", Value::Ns(lock_ns)),
         Statement::new("no CPU: ready to run for {time}")
-            .by("sched_switch")
+            .by(case.scheduler())
             .with("time", Value::Ns(case.line_ns(Line::Wake))),
     ];
     let confidence = if is_known { Confidence::High } else { Confidence::Medium };

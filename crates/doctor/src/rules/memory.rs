@@ -12,8 +12,9 @@ const MIN_TENTHS: u64 = 30;
 /// Fewer samples name no function.
 const MIN_SAMPLES: u64 = 10;
 
-/// With so large a share of it, in tenths of a per cent, in calls that map memory, what is touched then is touched because it was mapped anew.
-const MIN_CALLS: u64 = 100;
+/// With so large a share of it, in tenths of a per cent, in such calls, memory is given back and not only got: to map what a program grows by
+/// takes next to nothing beside touching it.
+const MIN_CALLS: u64 = 20;
 
 /// The kernel's functions for calls that get memory and give it back.
 const CALLS: [&str; 12] = [
@@ -51,7 +52,7 @@ pub(super) fn judge(case: &Case<'_>) -> Verdict {
             .with("unit", Value::Word(case.unit.name()))
     };
     if share < MIN_TENTHS {
-        return Verdict::Quiet(of_memory("{time} of a {unit}, {share}"));
+        return Verdict::Quiet(of_memory("{time} of each {unit}, {share}"));
     }
     let interner = &case.recording.interner;
     let runs = |reason: Option<WaitReason>| matches!(reason, None | Some(WaitReason::Cpu));
@@ -67,7 +68,7 @@ pub(super) fn judge(case: &Case<'_>) -> Verdict {
                 || is_in_kernel(interner, look.sample.stack, &FAULTS))
     });
     let mut evidence = vec![of_memory(
-        "{time} of a {unit}, {share}, in the kernel for memory: mmap, munmap, brk, madvise, and page faults",
+        "{time} of each {unit}, {share}, in the kernel for memory: mmap, munmap, brk, madvise, and page faults",
     )];
     let is_sampled = both.count >= MIN_SAMPLES;
     if is_sampled {
@@ -86,7 +87,12 @@ pub(super) fn judge(case: &Case<'_>) -> Verdict {
             .by("page_fault_user")
             .with("disk", Value::Ns(case.line_ns(Line::Disk))),
     ];
-    if let (Some(run), true) = (&case.table.run, case.unit != Unit::Request) {
+    let run = case
+        .table
+        .run
+        .as_ref()
+        .filter(|run| case.unit != Unit::Request && run.startup_ns() + run.exit_ns() > 0);
+    if let Some(run) = run {
         let of = |lines: &[crate::LineTime]| {
             cut(lines.iter().filter(|row| row.line == Line::Memory).map(|row| row.ns).sum::<u128>())
         };
@@ -110,7 +116,7 @@ pub(super) fn judge(case: &Case<'_>) -> Verdict {
             (true, true) => "mapping",
             (true, false) => "faults",
         },
-        headline: Statement::new("the kernel gets, clears and takes back memory for {share} of a {unit}")
+        headline: Statement::new("the kernel gets, clears and takes back memory for {share} of each {unit}")
             .with("share", Value::Tenths(share))
             .with("unit", Value::Word(case.unit.name())),
         cost: Some(Cost { value: Value::Ns(ns), tenths: Some(share) }),

@@ -59,7 +59,7 @@ pub(super) fn judge(case: &Case<'_>) -> Verdict {
     let ns = case.line_ns(Line::Wake);
     let share = case.tenths(ns);
     let of_unit = |statement: Statement| {
-        statement.with("time", Value::Ns(ns)).with("share", Value::Tenths(share)).by("sched_switch")
+        statement.with("time", Value::Ns(ns)).with("share", Value::Tenths(share)).by(case.scheduler())
     };
     let shares = Shares::of(case);
     let cause = shares.cause();
@@ -74,8 +74,9 @@ pub(super) fn judge(case: &Case<'_>) -> Verdict {
         return Verdict::Quiet(of_unit(Statement::new(text)));
     }
     let (late, server) = late_call(case).unzip();
-    let mut evidence =
-        vec![of_unit(Statement::new("{time}, {share}, between being woken and running, all of it measured"))];
+    let mut evidence = vec![of_unit(Statement::new(
+        "{time}, {share}, between being ready to run and running, all of it measured",
+    ))];
     evidence.extend(late);
     evidence.extend(by_kernel(case, &shares, cause));
     Verdict::Found(vec![Finding {
@@ -229,9 +230,12 @@ fn by_kernel(case: &Case<'_>, shares: &Shares, cause: Cause) -> Vec<Statement> {
         statement.by("cpu.stat").with("time", Value::Ns(budget.throttled_ns))
     };
     let takers = |text, share| Statement::new(text).by("sched_switch").with("share", Value::Tenths(share));
+    // Looks at /proc do not tell.
+    let knows_takers = !budget.takers.is_empty();
     match cause {
         Cause::Quota => {
-            vec![quota(), takers("{share} of the time nobody had the CPU meanwhile", shares.nobody)]
+            let nobody = takers("{share} of the time nobody had the CPU meanwhile", shares.nobody);
+            [quota()].into_iter().chain(knows_takers.then_some(nobody)).collect()
         }
         Cause::Steal => vec![
             Statement::new("the host took {share} of the machine's CPUs, {time}")
@@ -241,8 +245,8 @@ fn by_kernel(case: &Case<'_>, shares: &Shares, cause: Cause) -> Vec<Statement> {
         ],
         Cause::Workers => {
             let mut found = vec![takers("{share} of the time another worker had the CPU", shares.workers)];
-            if let (false, Some(cpus)) = (budget.window_ns == 0, budget.cpus_ns.checked_div(budget.window_ns))
-            {
+            let rounded = budget.cpus_ns.saturating_add(budget.window_ns / 2);
+            if let Some(cpus) = rounded.checked_div(budget.window_ns).filter(|_| budget.cpus_ns > 0) {
                 let text = "{workers} workers on {cpus} CPUs";
                 let cpus = Value::Count(cpus.max(1));
                 let workers = Value::Count(budget.workers.len() as u64);
@@ -253,7 +257,10 @@ fn by_kernel(case: &Case<'_>, shares: &Shares, cause: Cause) -> Vec<Statement> {
         Cause::Other => {
             vec![takers("{share} of the time it was {program}", shares.other).with("program", other(case))]
         }
-        Cause::Unknown => vec![takers("{share} of the time nobody had the CPU", shares.nobody)],
+        Cause::Unknown if knows_takers => {
+            vec![takers("{share} of the time nobody had the CPU", shares.nobody)]
+        }
+        Cause::Unknown => vec![Statement::new("who had the CPU meanwhile is not seen in this way")],
     }
 }
 
@@ -295,7 +302,7 @@ fn ruled_out(case: &Case<'_>, shares: &Shares, cause: Cause, server: Option<&Cal
     let code_ns = case.line_ns(Line::Code);
     out.push(
         Statement::new("the client library: it waits like any other would; all code of the program together takes {code}, {share}, and is not in this")
-            .by("sched_switch")
+            .by(case.scheduler())
             .with("code", Value::Ns(code_ns))
             .with("share", Value::Tenths(case.tenths(code_ns))),
     );
@@ -333,15 +340,20 @@ fn fixes(case: &Case<'_>, cause: Cause) -> Vec<Statement> {
             let workers = &case.budget.workers;
             let computes = [Part::Code, Part::Boot, Part::Memory, Part::Transfer];
             let parts = workers.iter().flat_map(|worker| [&worker.serving, &worker.after, &worker.between]);
-            let cpu_ns = cut(parts.map(|parts| total_of(parts, &computes)).sum::<u128>());
+            let cpu_ns = parts.map(|parts| total_of(parts, &computes)).sum::<u128>();
+            let window_ns = u128::from(case.table.window_ns.max(1));
+            let code_ns = case.line_ns(Line::Code);
             vec![
                 Statement::new(
                     "raise the quota, or take it away: cpu.max of the control group (systemd: CPUQuota=, Docker: --cpus, Kubernetes: \
-                     limits.cpu); the workers computed for {cpu} in {window}, so bursts meet it and not the average",
+                     limits.cpu); held back by it the workers used {cpus} CPUs on average",
                 )
-                .with("cpu", Value::Ns(cpu_ns))
-                .with("window", Value::Ns(case.table.window_ns)),
-                Statement::new("another client library, or fewer calls, would not help: the quota holds back whatever computes"),
+                .with("cpus", Value::Hundredths(cut(cpu_ns * 100 / window_ns))),
+                Statement::new(
+                    "another client library would not help: the quota holds back whatever computes, and what the client computes is a part of \
+                     the {code} of code in all",
+                )
+                .with("code", Value::Ns(code_ns)),
             ]
         }
         Cause::Steal => vec![Statement::new("another host, or an instance whose CPUs are its own")],
@@ -466,6 +478,17 @@ mod tests {
         of(&mut recording).quota_periods = None;
         let finding = found(judge, &recording);
         assert_eq!((finding.cause, finding.confidence), ("unknown", Confidence::Low));
+    }
+
+    #[test]
+    fn looks_tell_a_quota_and_not_who_had_the_cpu() {
+        let mut recording = ready(&[]);
+        of(&mut recording).rung = "proc".into();
+        assert_eq!(found(judge, &recording).cause, "unknown");
+        throttle(&mut recording);
+        let finding = found(judge, &recording);
+        assert_eq!((finding.cause, finding.confidence), ("cpu_quota", Confidence::Medium));
+        assert!(finding.statements().all(|statement| statement.probe != "sched_switch"), "{finding:?}");
     }
 
     #[test]
