@@ -1,8 +1,8 @@
 //! What rules look at.
 
-use slip_model::{Budget, Endpoint, Recording};
+use slip_model::{Budget, CallPart, Endpoint, Recording};
 
-use crate::{BudgetTable, Line, LineCost, Unit, Value, shares, tenths};
+use crate::{BudgetTable, CallTimes, Line, LineCost, Unit, Value, shares, tenths};
 
 /// A recording, with its budget divided by its units.
 pub(crate) struct Case<'a> {
@@ -128,6 +128,12 @@ pub(crate) fn each(ns: u128, count: u64) -> u64 {
 /// Times beyond 584 years are as long as that.
 pub(crate) fn cut(ns: u128) -> u64 {
     u64::try_from(ns).unwrap_or(u64::MAX)
+}
+
+/// These parts of calls together.
+pub(crate) fn parts_ns(calls: &CallTimes, parts: &[CallPart]) -> u64 {
+    let rows = calls.parts.iter().filter(|row| parts.contains(&row.part));
+    rows.fold(0, |sum, row| sum.saturating_add(row.ns))
 }
 
 /// `redis 127.0.0.1:6379`.

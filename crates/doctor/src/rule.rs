@@ -80,7 +80,7 @@ pub static MEM004: Rule = Rule {
     title: "memory that is mapped and given back again and again",
     means: "Memory that is given back to the kernel has to be asked for again, zeroed and mapped, page by page, the next time that it is \
             touched. The kernel's work for that is in no profile of the program's own functions.",
-    decides: "Time in mmap, munmap, brk, madvise, mremap and mprotect, and in page faults that read no file, is measured; it is told from 3 % \
+    decides: "Time in mmap, munmap, brk, madvise, mremap and mprotect, and in page faults that read no file, is measured; it is told from 8 % \
               of a request, or of a run, on. Start-up and exit are not counted. Where the recording has samples with the kernel's functions, \
               these tell who calls.",
     helps: "Keeping memory instead of giving it back: larger thresholds of the allocator (glibc: MALLOC_TRIM_THRESHOLD_ and \
@@ -115,8 +115,9 @@ pub static LOOP007: Rule = Rule {
     title: "an event loop that is busy while data waits",
     means: "An event loop serves many connections in one thread. While one piece of code computes, sleeps or waits for a disk, data that has \
             come for the others waits to be read.",
-    decides: "The kernel counts for how long data had come, for a client's connection or a server's, while the loop did something else. It is \
-              told from 2 % of the time in which the loop served requests on. What the loop did meanwhile is in its lines.",
+    decides: "The kernel counts for how long data had come, for a client's connection or a server's, while the loop did something else, and for \
+              how long requests waited to be accepted. The longer of both is told from 5 % of a request on, if it is not because the loop had \
+              no CPU. What the loop did meanwhile follows from its lines, and from waits that were recorded.",
     helps: "Waiting with await, or in a thread (asyncio.to_thread, run_in_executor); cutting long computations into pieces; more processes.",
 };
 
@@ -126,8 +127,8 @@ pub static NPLUS008: Rule = Rule {
     title: "the same question to a server many times in one request",
     means: "One request asks a server again and again, each time waiting for the answer before it asks the next. Each call costs its round \
             trip, however fast the server is.",
-    decides: "Calls are counted for each server and command. Ten or more of one command for each request are told if all calls to that server \
-              together take 5 % of a request or more.",
+    decides: "Calls are counted for each server and command. Ten or more of one command for each request are told if they take 5 % of a request \
+              or more, without the time in which the worker had no CPU.",
     helps: "Asking once for all: MGET or a pipeline with Redis, one statement with IN or a join in SQL; keeping answers for the length of a request.",
 };
 

@@ -25,7 +25,9 @@ pub(super) fn judge(case: &Case<'_>) -> Verdict {
     let share = samples.and_then(BootSamples::share);
     let of_code = |tenths: u64| cut(u128::from(code_ns) * u128::from(tenths) / 1_000);
     let [low_ns, ns, high_ns] = match share {
-        Some((share, [low, high])) => [low, share, high].map(|tenths| measured_ns + of_code(tenths)),
+        Some((share, [low, high])) => {
+            [low, share, high].map(|tenths| measured_ns.saturating_add(of_code(tenths)))
+        }
         None => [measured_ns; 3],
     };
     if case.tenths(low_ns) < MIN_TENTHS {

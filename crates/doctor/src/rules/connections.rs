@@ -2,7 +2,7 @@
 
 use slip_model::CallPart;
 
-use crate::case::{Case, called, cut};
+use crate::case::{Case, called, cut, parts_ns};
 use crate::{CONN002, Confidence, Cost, Finding, Gain, ServerTime, Statement, Unit, Value, Verdict};
 
 /// Less of a unit, in tenths of a per cent, is not told.
@@ -75,8 +75,7 @@ fn calls<'a>(case: &'a Case<'_>, server: &ServerTime) -> Option<&'a crate::CallT
 }
 
 fn tls_ns(case: &Case<'_>, server: &ServerTime) -> u64 {
-    let parts = calls(case, server).into_iter().flat_map(|calls| &calls.parts);
-    parts.filter(|row| row.part == CallPart::Tls).map(|row| row.ns).sum()
+    calls(case, server).map_or(0, |calls| parts_ns(calls, &[CallPart::Tls]))
 }
 
 fn finding(case: &Case<'_>, server: &ServerTime, ns: u64) -> Finding {
@@ -167,7 +166,7 @@ fn hello(case: &Case<'_>, server: &ServerTime) -> (u64, u128) {
         HELLO.contains(&&*command.name) && command.calls <= server.connects.saturating_mul(2)
     });
     commands.fold((0, 0), |(calls, ns), command| {
-        (calls.saturating_add(command.calls), ns + u128::from(command.mean_ns) * u128::from(command.calls))
+        (calls.saturating_add(command.calls), ns + u128::from(command.mean_ns.saturating_mul(command.calls)))
     })
 }
 

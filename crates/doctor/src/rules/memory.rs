@@ -6,8 +6,9 @@ use crate::case::{Case, cut};
 use crate::sites::{Sites, is_in_kernel};
 use crate::{Confidence, Cost, Finding, Gain, Line, MEM004, Statement, Unit, Value, Verdict, tenths};
 
-/// Less of a unit, in tenths of a per cent, is not told: memory has to be touched for the first time by anybody.
-const MIN_TENTHS: u64 = 30;
+/// Less of a unit, in tenths of a per cent, is not told: memory has to be touched for the first time by anybody, and PHP gives its heap back after
+/// each request, which takes a short one up to 6 % where nothing is wrong.
+const MIN_TENTHS: u64 = 80;
 
 /// Fewer samples name no function.
 const MIN_SAMPLES: u64 = 10;

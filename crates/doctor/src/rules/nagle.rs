@@ -34,7 +34,7 @@ pub(super) fn judge(case: &Case<'_>) -> Verdict {
     if !found.is_empty() {
         return Verdict::Found(found);
     }
-    let late: u64 = case.budget.calls.iter().map(|calls| late(calls).0).sum();
+    let late = case.budget.calls.iter().fold(0_u64, |sum, calls| sum.saturating_add(late(calls).0));
     Verdict::Quiet(
         Statement::new("{late} questions to servers on this machine were under way as long as a late acknowledgement takes")
             .by("sk_data_ready")

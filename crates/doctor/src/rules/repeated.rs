@@ -3,7 +3,7 @@
 use slip_model::CallPart;
 
 use crate::calls::{CallTimes, CommandCalls};
-use crate::case::{Case, called, cut, each};
+use crate::case::{Case, called, cut, each, parts_ns};
 use crate::{Confidence, Cost, Finding, Gain, NPLUS008, Statement, Unit, Value, Verdict};
 
 /// So many calls of one command for each request, in hundredths, are many: a page that was written with care makes some for each of its parts.
@@ -62,8 +62,16 @@ fn name(command: &CommandCalls) -> Value {
     }
 }
 
-fn total_ns(command: &CommandCalls) -> u128 {
-    u128::from(command.mean_ns) * u128::from(command.calls)
+/// What calls with a command took, but for the time without a CPU, which is no matter of how many there are: WAKE003 has it.
+fn total_ns(calls: &CallTimes, command: &CommandCalls) -> u64 {
+    let all = u128::from(command.mean_ns) * u128::from(command.calls);
+    let parts = calls.parts.iter().filter(|row| row.part.is_of_calls());
+    let (ready, own) = parts.fold((0_u128, 0_u128), |(ready, own), row| {
+        let ns = u128::from(row.ns);
+        (ready + if row.part == CallPart::Running { ns } else { 0 }, own + ns)
+    });
+    // In thousandths: the product of all would not fit.
+    cut(all / 1_000 * (1_000 - (ready * 1_000).checked_div(own).unwrap_or(0).min(1_000)))
 }
 
 fn of_server(case: &Case<'_>, calls: &CallTimes) -> Option<Finding> {
@@ -73,7 +81,7 @@ fn of_server(case: &Case<'_>, calls: &CallTimes) -> Option<Finding> {
         .filter(|command| case.rate(command.calls) >= MANY && !CHECKS.contains(&&*command.name))
         .collect();
     let first = *many.first()?;
-    let ns = case.each(many.iter().map(|command| total_ns(command)).sum());
+    let ns = case.each(many.iter().map(|command| u128::from(total_ns(calls, command))).sum());
     if case.tenths(ns) < MIN_TENTHS {
         return None;
     }
@@ -107,12 +115,10 @@ fn of_server(case: &Case<'_>, calls: &CallTimes) -> Option<Finding> {
                 .with("mean", Value::Ns(command.mean_ns))
             }),
     );
-    let part_ns = |parts: &[CallPart]| {
-        calls.parts.iter().filter(|row| parts.contains(&row.part)).map(|row| row.ns).sum::<u64>()
-    };
+    let part_ns = |parts: &[CallPart]| parts_ns(calls, parts);
     let work_ns = each(part_ns(&[CallPart::Work, CallPart::Queue]).into(), calls.calls);
     let is_remote =
-        2 * part_ns(&[CallPart::Remote]) > cut(u128::from(calls.mean_ns) * u128::from(calls.calls));
+        part_ns(&[CallPart::Remote]) > cut(u128::from(calls.mean_ns) * u128::from(calls.calls)) / 2;
     let ruled_out = if is_remote {
         Vec::new()
     } else {
@@ -164,13 +170,13 @@ fn gain(case: &Case<'_>, calls: &CallTimes, many: &[&CommandCalls], is_remote: b
         // The way and the server's work are not told apart: how much is saved of them is not known.
         return None;
     }
-    let own: u64 = calls.parts.iter().filter(|row| row.part.is_of_calls()).map(|row| row.ns).sum();
-    let part = |parts: &[CallPart]| {
-        calls.parts.iter().filter(|row| parts.contains(&row.part)).map(|row| row.ns).sum::<u64>()
-    };
+    let is_own = |part: CallPart| part.is_of_calls() && part != CallPart::Running;
+    let own =
+        calls.parts.iter().filter(|row| is_own(row.part)).fold(0_u64, |sum, row| sum.saturating_add(row.ns));
+    let part = |parts: &[CallPart]| parts_ns(calls, parts);
     let around = own.saturating_sub(part(&[CallPart::Work]));
     let without_queue = around.saturating_sub(part(&[CallPart::Queue]));
-    let all: u128 = many.iter().map(|command| total_ns(command)).sum();
+    let all: u128 = many.iter().map(|command| u128::from(total_ns(calls, command))).sum();
     // One of each is left.
     let left = many.len() as u128 * 100;
     let rates: u128 = many.iter().map(|command| u128::from(case.rate(command.calls))).sum();
@@ -227,6 +233,13 @@ mod tests {
         let many = ["A", "B", "C", "D", "E", "F"].map(|name| (name, 1_000, 1_000 * 60 * US));
         assert_quiet(judge, &asking(&[], &many));
         assert_quiet(judge, &asking(&[], &[("GET", 200, 200 * 2_000 * US)]));
+    }
+
+    #[test]
+    fn calls_that_are_long_for_want_of_a_cpu_are_not() {
+        let parts =
+            [(CallPart::Work, lengths(2_000, 20 * US)), (CallPart::Running, lengths(2_000, 230 * US))];
+        assert_quiet(judge, &asking(&parts, &[("GET", 2_000, 2_000 * 250 * US)]));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use slip_model::{CallPart, Part};
 
 use crate::calls::{CallPartTime, CallTimes};
-use crate::case::{Case, called, cut, each};
+use crate::case::{Case, called, cut, each, parts_ns};
 use crate::workers::total_of;
 use crate::{Confidence, Cost, Finding, Gain, Line, Statement, Value, Verdict, WAKE003, tenths};
 
@@ -311,10 +311,7 @@ fn ruled_out(case: &Case<'_>, shares: &Shares, cause: Cause, server: Option<&Cal
 
 /// That it is neither this server nor the kernel's waking.
 fn of_server(times: &CallTimes) -> Vec<Statement> {
-    let ns = |parts: &[CallPart]| {
-        times.parts.iter().filter(|row| parts.contains(&row.part)).map(|row| row.ns).sum::<u64>()
-    };
-    let mean = |parts: &[CallPart]| Value::Ns(each(ns(parts).into(), times.calls));
+    let mean = |parts: &[CallPart]| Value::Ns(each(parts_ns(times, parts).into(), times.calls));
     let mut out = Vec::new();
     if part(times, CallPart::Work).is_some() {
         out.push(
