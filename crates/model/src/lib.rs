@@ -21,7 +21,9 @@ macro_rules! number {
 }
 
 mod budget;
+mod facts;
 mod intern;
+mod php;
 mod reading;
 mod recording;
 
@@ -29,7 +31,11 @@ pub use budget::{
     Budget, CallPart, CommandTime, CpuTaker, Endpoint, EndpointCalls, EndpointTime, Lengths, Part, PartTimes,
     RunBegin, ServedRequest, Worker,
 };
+pub use facts::{
+    Facts, HugePages, HugePagesWish, MemoryGroup, MemoryKind, SharedKind, Sharing, WorkerMemory,
+};
 pub use intern::{Frame, FrameId, FrameKind, Interner, InternerDelta, StackId, StackNode, StringId};
+pub use php::{Jit, Manager, MysqlConnections, Opcache, PhpAnswer, Preload};
 pub use reading::{Gil, Outcome, RequestFacts, StackReading};
 pub use recording::{
     Batch, Language, Mode, Process, ProcessId, Recording, RecordingInfo, Request, RequestId, Sample,

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::{Budget, Interner, InternerDelta, ServedRequest, StackId, StringId};
+use crate::{Budget, Facts, Interner, InternerDelta, ServedRequest, StackId, StringId};
 
 number!(
     /// Index into [`Recording::processes`]. A pid alone does not name a process: pids come back.
@@ -359,6 +359,8 @@ pub struct Batch {
     pub budget: Option<Budget>,
     /// New requests of the budget, in the order of their end.
     pub served: Vec<ServedRequest>,
+    /// What was found beside times, if that was looked for: it takes the place of what was before.
+    pub facts: Option<Facts>,
     /// Totals so far.
     pub totals: Totals,
 }
@@ -384,6 +386,8 @@ pub struct Recording {
     pub requests: Vec<Request>,
     /// Where all of the workers' time went, if that was measured, with its requests.
     pub budget: Option<Budget>,
+    /// What was found beside times, if that was looked for.
+    pub facts: Option<Facts>,
 }
 
 impl Recording {

@@ -1,8 +1,8 @@
 //! Where samplers put what they see: numbers for processes, threads and requests, and what is new since the last flush.
 
 use slip_model::{
-    Batch, Budget, Interner, Process, ProcessId, Request, RequestId, Sample, SampleBlock, ServedRequest,
-    Thread, ThreadId, Totals, Wait,
+    Batch, Budget, Facts, Interner, Process, ProcessId, Request, RequestId, Sample, SampleBlock,
+    ServedRequest, Thread, ThreadId, Totals, Wait,
 };
 use slip_remote::prefetch;
 
@@ -25,6 +25,7 @@ pub struct Sink {
     waits: Vec<Wait>,
     requests: Vec<Request>,
     budget: Option<Budget>,
+    facts: Option<Facts>,
     served: Vec<ServedRequest>,
     last_request: u32,
 }
@@ -113,6 +114,11 @@ impl Sink {
         self.budget = Some(budget);
     }
 
+    /// Sets what was found beside times.
+    pub fn set_facts(&mut self, facts: Facts) {
+        self.facts = Some(facts);
+    }
+
     /// Adds a request of the budget that has ended.
     pub fn push_served(&mut self, request: ServedRequest) {
         self.served.push(request);
@@ -155,6 +161,7 @@ impl Sink {
             requests: std::mem::take(&mut self.requests),
             budget: self.budget.take(),
             served: std::mem::take(&mut self.served),
+            facts: self.facts.take(),
             totals: self.totals,
         }
     }

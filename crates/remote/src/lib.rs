@@ -11,6 +11,7 @@ mod image;
 mod live;
 mod maps;
 mod memory;
+mod pages;
 mod pause;
 mod perf;
 mod plan;
@@ -18,6 +19,7 @@ mod prefetch;
 mod procfs;
 mod remembered;
 mod ring;
+mod smaps;
 mod sockets;
 mod stillness;
 mod switches;
@@ -32,15 +34,17 @@ pub use maps::{Mapping, parse_maps};
 pub use memory::{
     Memory, Range, ReadError, RemoteAddr, SharedObject, SharedRange, Symbols, read_c_string, read_u64,
 };
+pub use pages::{PageMap, SharedPages, compare_pages};
 pub use pause::Pause;
 pub use perf::{PerfEvent, PerfScope, open_perf_event};
 pub use plan::{Copied, PlanRange, StackPlan, ThreadPlan};
 pub use prefetch::prefetch;
 pub use procfs::{
-    Activity, ActivityReader, ChildrenReader, ProcessStat, WaitPlace, children_of, command_line, parse_stat,
-    process_stat, status_value, thread_state, threads_of,
+    Activity, ActivityReader, ChildrenReader, ProcessStat, WaitPlace, children_of, command_line,
+    environment_value, parse_stat, process_stat, status_value, thread_state, threads_of,
 };
 pub use remembered::{Pieces, Remembered};
+pub use smaps::{CountedMapping, MemoryCounts, counted_mappings, memory_counts, parse_smaps};
 pub use sockets::{SocketFacts, SocketName, SocketReader};
 pub use stillness::Stillness;
 pub use switches::notes_switches;

@@ -22,7 +22,14 @@ pub struct ProcessStat {
     pub parent: u32,
     /// Start time in clock ticks since boot: with the pid it names a process for good.
     pub start_ticks: u64,
+    /// It runs what its parent ran when it was forked: it has not become another program since.
+    pub is_fork: bool,
+    /// Page faults so far for which something had to be read.
+    pub major_faults: u64,
 }
+
+/// `PF_FORKNOEXEC` of `linux/sched.h`.
+const FORKED_WITHOUT_EXEC: u64 = 0x40;
 
 /// Reads `/proc/PID/stat`; `None` if there is no such process.
 pub fn process_stat(pid: u32) -> Option<ProcessStat> {
@@ -50,6 +57,8 @@ pub fn parse_stat(text: &str) -> Option<ProcessStat> {
         state: fields.first()?.chars().next()?,
         parent: fields.get(1)?.parse().ok()?,
         start_ticks: fields.get(19)?.parse().ok()?,
+        is_fork: fields.get(6)?.parse::<u64>().ok()? & FORKED_WITHOUT_EXEC != 0,
+        major_faults: fields.get(9)?.parse().ok()?,
     })
 }
 
@@ -72,6 +81,16 @@ pub fn status_value(pid: u32, key: &str) -> Option<String> {
     String::from_utf8_lossy(&bytes)
         .lines()
         .find_map(|line| line.strip_prefix(key)?.strip_prefix(':').map(|value| value.trim().to_owned()))
+}
+
+/// What a variable of the environment was when the process became its program; `None` if there was none, or the process has written over
+/// it, as those do that give themselves a title. Nothing else of the environment is kept: it has secrets.
+pub fn environment_value(pid: u32, name: &str) -> Option<String> {
+    let bytes = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let value = bytes
+        .split(|byte| *byte == 0)
+        .find_map(|part| part.strip_prefix(name.as_bytes())?.strip_prefix(b"="))?;
+    Some(String::from_utf8_lossy(value).into_owned())
 }
 
 /// Thread ids of a process, in ascending order.
@@ -387,8 +406,9 @@ mod tests {
 
     #[test]
     fn a_name_may_look_like_the_rest_of_the_line() {
-        let text = "12 (a) S (b) R 7 12 12 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 0";
+        let text = "12 (a) S (b) R 7 12 12 0 -1 4194368 0 0 3 0 0 0 0 0 20 0 1 0 4711 0 0";
         let stat = parse_stat(text).unwrap();
+        assert_eq!((stat.is_fork, stat.major_faults), (true, 3));
         assert_eq!(
             (stat.comm.as_str(), stat.state, stat.parent, stat.start_ticks),
             ("a) S (b", 'R', 7, 4711)

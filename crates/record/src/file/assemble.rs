@@ -97,6 +97,8 @@ pub(super) fn recording(
         budget.requests = served(&fetched.served, budget.workers.len(), &mut lost_served);
     }
 
+    recording.facts = fetched.facts;
+
     let loaded = lost.loaded as u64;
     let last_ns = recording.blocks.last().and_then(|block| block.time_ns.last().copied()).unwrap_or(0);
     let last_ns = last_ns.max(recording.waits.last().map_or(0, |wait| wait.time_ns));

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row};
 use slip_model::{
-    Budget, Frame, FrameId, FrameKind, Process, ProcessId, RecordingInfo, StackId, StackNode, StringId,
-    Thread, ThreadId, Totals,
+    Budget, Facts, Frame, FrameId, FrameKind, Process, ProcessId, RecordingInfo, StackId, StackNode,
+    StringId, Thread, ThreadId, Totals,
 };
 
 use super::salvage::{Allowance, Health, read_table};
@@ -27,6 +27,7 @@ pub(super) struct Fetched {
     pub(super) waits: Vec<BlockBytes>,
     pub(super) budget: Option<Budget>,
     pub(super) served: Vec<BlockBytes>,
+    pub(super) facts: Option<Facts>,
     /// Tables that are missing or of which something could not be read.
     pub(super) damaged: Vec<&'static str>,
 }
@@ -133,6 +134,14 @@ impl Fetched {
             schema::SERVED => {
                 let sql = "SELECT id, requests, data FROM served WHERE id >= ?1 ORDER BY id";
                 read_table(connection, allowance, sql, |_, row| take_block(&mut self.served, row))
+            }
+            schema::FACTS => {
+                let sql = "SELECT id, json FROM facts WHERE id >= ?1 ORDER BY id";
+                read_table(connection, allowance, sql, |_, row| {
+                    let json = text(row, 1)?;
+                    self.facts = Some(serde_json::from_str(&json).ok()?);
+                    Some(json.len())
+                })
             }
             _ => Health { damaged: true },
         }

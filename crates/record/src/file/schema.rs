@@ -15,7 +15,7 @@ pub const APPLICATION_ID: u32 = 0x534c_4950;
 pub const FORMAT_VERSION: u32 = 3;
 
 /// The tables of versions 1 to 3, word for word as `sqlite_schema` keeps them.
-pub(super) const TABLES: [(&str, &str); 11] = [
+pub(super) const TABLES: [(&str, &str); 12] = [
     ("info", "CREATE TABLE info(id INTEGER PRIMARY KEY, key TEXT, value)"),
     (
         "totals",
@@ -56,10 +56,11 @@ pub(super) const TABLES: [(&str, &str); 11] = [
         "CREATE TABLE served(id INTEGER PRIMARY KEY, first_ns INTEGER, last_ns INTEGER, requests INTEGER, \
          data BLOB)",
     ),
+    (FACTS, "CREATE TABLE facts(id INTEGER PRIMARY KEY, json TEXT)"),
 ];
 
-/// The tables that came later: a file without them has no waits or no budget, and nothing is missing from it.
-pub(super) const LATER: [&str; 3] = [WAITS, BUDGET, SERVED];
+/// The tables that came later: a file without them has no waits, budget or facts, and nothing is missing from it.
+pub(super) const LATER: [&str; 4] = [WAITS, BUDGET, SERVED, FACTS];
 
 /// Blocks of waits.
 pub(super) const WAITS: &str = "waits";
@@ -69,6 +70,9 @@ pub(super) const BUDGET: &str = "budget";
 
 /// Blocks of the requests of the budget.
 pub(super) const SERVED: &str = "served";
+
+/// What was found beside times.
+pub(super) const FACTS: &str = "facts";
 
 /// Creates the tables in an empty database, in the transaction that is open.
 pub(super) fn create(connection: &Connection) -> rusqlite::Result<()> {

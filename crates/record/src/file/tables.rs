@@ -3,9 +3,9 @@
 //! SQLite's integers have a sign. Numbers of 64 bits are stored bit for bit, so one above 2^63 shows as negative there.
 
 use rusqlite::{Connection, params};
-use slip_model::{Budget, InternerDelta, Language, Mode, Process, RecordingInfo, Thread, Totals};
+use slip_model::{Budget, Facts, InternerDelta, Language, Mode, Process, RecordingInfo, Thread, Totals};
 
-/// The only row of `totals`, and of `budget`.
+/// The only row of `totals`, of `budget` and of `facts`.
 const ONLY_ROW: i64 = 1;
 
 /// Stores what is known at the start.
@@ -150,6 +150,15 @@ pub(super) fn replace_budget(connection: &Connection, budget: &Budget) -> rusqli
     let json = serde_json::to_string(budget)
         .map_err(|source| rusqlite::Error::ToSqlConversionFailure(source.into()))?;
     let mut insert = connection.prepare_cached("INSERT OR REPLACE INTO budget(id, json) VALUES(?1, ?2)")?;
+    insert.execute(params![ONLY_ROW, json])?;
+    Ok(())
+}
+
+/// Stores what was found beside times.
+pub(super) fn replace_facts(connection: &Connection, facts: &Facts) -> rusqlite::Result<()> {
+    let json = serde_json::to_string(facts)
+        .map_err(|source| rusqlite::Error::ToSqlConversionFailure(source.into()))?;
+    let mut insert = connection.prepare_cached("INSERT OR REPLACE INTO facts(id, json) VALUES(?1, ?2)")?;
     insert.execute(params![ONLY_ROW, json])?;
     Ok(())
 }

@@ -155,6 +155,9 @@ impl Writer {
             if let Some(budget) = &batch.budget {
                 tables::replace_budget(transaction, budget)?;
             }
+            if let Some(facts) = &batch.facts {
+                tables::replace_facts(transaction, facts)?;
+            }
             tables::replace_totals(transaction, &Totals { complete: false, ..batch.totals })
         });
         written.map_err(|source| self.error(source))?;
