@@ -5,8 +5,8 @@ use std::collections::HashSet;
 
 use libfuzzer_sys::fuzz_target;
 use slip_probe::foreign::{
-    awaited_files, blocking_call, books, cpu_groups, listening, path_key, servers, steal_ns, throttled_ns,
-    tracepoint, waiting_call,
+    awaited_files, blocking_call, books, cpu_groups, listening, memory_group, path_key, servers, steal_ns,
+    throttled_ns, tracepoint, waiting_call,
 };
 
 /// Numbers that servers have.
@@ -20,7 +20,7 @@ fuzz_target!(|bytes: &[u8]| {
     let own: HashSet<u64> = (0..32).collect();
     sockets(bytes, &text, &own);
     calls(bytes, &text);
-    let _ = (throttled_ns(&text), steal_ns(&text), tracepoint(&text));
+    let _ = (throttled_ns(&text), steal_ns(&text), tracepoint(&text), memory_group(&text));
     assert!(cpu_groups(&text).iter().all(|group| group.starts_with("/sys/fs/cgroup")));
     looks(bytes, &text);
 });

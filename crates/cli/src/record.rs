@@ -11,8 +11,8 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use slip_model::{Language, Mode, Process, RecordingInfo, Totals};
 use slip_record::file::{FileError, Writer, load};
 use slip_record::{
-    Ending, Launched, OutsideSampler, Progress, RunStart, Sampler, Session, SessionError, SessionOptions,
-    Target, TargetIssue, TargetSet, hold, launch, start_of, unix_ns,
+    Ending, Launched, OutsideSampler, Progress, RunStart, Sampler, Session, SessionError,
+    SessionOptions, Target, TargetIssue, TargetSet, hold, launch, start_of, unix_ns,
 };
 use slip_report::{Format, Options as ReportOptions, utc};
 
@@ -208,6 +208,9 @@ pub(crate) fn record(options: &RecordOptions, path: &Path, in_file: &str) -> Res
         eprintln!("note: {why}");
     }
 
+    if options.budget {
+        session = session.with_facts();
+    }
     let bar = progress_bar(duration_ns);
     let result = session.record(writer, &stop, |progress| show(&bar, progress));
     bar.finish_and_clear();

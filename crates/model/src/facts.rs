@@ -142,7 +142,7 @@ pub struct HugePages {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MemoryGroup {
-    /// Its path below the root of control groups.
+    /// Its folder among those of control groups.
     pub path: String,
     /// Memory in use, in bytes.
     pub current: u64,

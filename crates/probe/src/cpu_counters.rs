@@ -102,6 +102,11 @@ fn read(group: &str) -> Option<(u64, Throttled)> {
 /// The folders of the control groups whose CPU quotas a process has, by its `/proc/PID/cgroup`: its own, and all around it. The outermost
 /// one has a quota where it is that of a container, which sees nothing around it.
 pub(crate) fn cpu_groups(text: &str) -> Vec<String> {
+    group_paths(text, "cpu")
+}
+
+/// The same for what another controller limits.
+pub(crate) fn group_paths(text: &str, controller: &str) -> Vec<String> {
     // Lines are `NUMBER:CONTROLLERS:PATH`; version 2 has no controllers there.
     let path_of = |is_it: &dyn Fn(&str) -> bool| {
         text.lines().find_map(|line| {
@@ -109,8 +114,11 @@ pub(crate) fn cpu_groups(text: &str) -> Vec<String> {
             is_it(parts.next()?).then(|| parts.next()).flatten()
         })
     };
-    let first = path_of(&|controllers| controllers.split(',').any(|name| name == "cpu"));
-    let root = if first.is_some() { "/sys/fs/cgroup/cpu" } else { "/sys/fs/cgroup" };
+    let first = path_of(&|controllers| controllers.split(',').any(|name| name == controller));
+    let root = match &first {
+        Some(_) => format!("/sys/fs/cgroup/{controller}"),
+        None => "/sys/fs/cgroup".to_owned(),
+    };
     let Some(path) = first.or_else(|| path_of(&str::is_empty)) else { return Vec::new() };
     let ends = path.match_indices('/').map(|(end, _)| end).chain([path.len()]).filter(|end| *end != 1);
     ends.map(|end| format!("{root}{}", &path[..end])).collect()

@@ -83,6 +83,12 @@ pub fn path_key(path: &[u8]) -> Option<Vec<u8>> {
     budget::wire::path_key(path)
 }
 
+/// A control group's limit of memory, and what has happened because of it.
+pub fn memory_group(text: &str) -> slip_model::MemoryGroup {
+    let part = |number| text.split('\0').nth(number).unwrap_or_default().to_owned();
+    crate::memory_groups::parse("", &[part(0), part(1), part(2), part(3)])
+}
+
 /// Folders of control groups, from `/proc/PID/cgroup`.
 pub fn cpu_groups(text: &str) -> Vec<String> {
     cpu_counters::cpu_groups(text)

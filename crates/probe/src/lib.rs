@@ -9,6 +9,7 @@ mod clock;
 mod cpu_counters;
 #[doc(hidden)]
 pub mod foreign;
+mod memory_groups;
 mod polled;
 mod probe;
 mod rung;
@@ -20,6 +21,7 @@ pub use budget::{
     BudgetEvent, BudgetProbe, BudgetTarget, RunStart, ServedTimes, SlowCall, ThreadTimes, listens,
 };
 pub use cpu_counters::{CpuTime, Quotas, Throttled};
+pub use memory_groups::MemoryGroups;
 pub use polled::PolledBudget;
 pub use probe::{Counters, Probe, ProbeError, ProbeOptions, names_threads};
 pub use rung::{BudgetSource, Rung};

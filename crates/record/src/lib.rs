@@ -5,6 +5,7 @@
 
 mod books;
 mod copied_stacks;
+mod facts;
 pub mod file;
 mod heap;
 mod kernel;

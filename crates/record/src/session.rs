@@ -6,9 +6,10 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use slip_model::{Batch, Totals};
+use slip_model::{Batch, Facts, PhpAnswer, Totals};
 use thiserror::Error;
 
+use crate::facts::FactsKeeper;
 use crate::file::{FileError, Writer};
 use crate::left_out::LeftOut;
 use crate::schedule::{Schedule, Wake, monotonic_ns, own_cpu_ns};
@@ -103,6 +104,10 @@ pub struct Session<'a> {
     /// Processes that were interpreters and are not now.
     left: BTreeSet<u32>,
     left_out: LeftOut,
+    /// What is found beside times, if that is wanted.
+    facts: Option<FactsKeeper>,
+    /// What PHP said before.
+    php: Option<PhpAnswer>,
 }
 
 impl std::fmt::Debug for Session<'_> {
@@ -122,13 +127,31 @@ impl<'a> Session<'a> {
             waiting: BTreeMap::new(),
             left: BTreeSet::new(),
             left_out: LeftOut::default(),
+            facts: None,
+            php: None,
         }
+    }
+
+    /// The same, and at the end the memory of workers is looked at: what they share with the process they were forked from, huge pages,
+    /// swap, and limits of control groups. That reads some small files, and 8 bytes for each page of their memory.
+    #[must_use]
+    pub fn with_facts(self) -> Self {
+        let mut facts = FactsKeeper::default();
+        // Those that were found already.
+        self.sampler.pids().into_iter().for_each(|pid| facts.add(pid));
+        Self { facts: Some(facts), ..self }
     }
 
     /// The same, and its sink knows all that was ever put into it: for who looks at stacks as they come.
     #[must_use]
     pub fn remembering(self) -> Self {
         Self { sink: Sink::new(), ..self }
+    }
+
+    /// The same, and its facts have what PHP said when it was asked.
+    #[must_use]
+    pub fn with_answer(self, php: PhpAnswer) -> Self {
+        Self { php: Some(php), ..self }.with_facts()
     }
 
     /// Finds the processes and their interpreters, before anything is written.
@@ -194,8 +217,10 @@ impl<'a> Session<'a> {
                 self.sample_until_end(start_ns, cpu_before_ns, stop, &mut store)
             }
         };
+        let pids = self.sampler.pids();
         self.sampler.finish(monotonic_ns() - start_ns, &mut self.sink);
         self.note_time(start_ns, cpu_before_ns);
+        self.find_facts(&pids, cpu_before_ns);
         let totals = Totals { complete: true, ..self.sink.totals };
         file.finish(self.sink.take_batch(), totals)?;
         Ok((ending, totals))
@@ -288,6 +313,15 @@ impl<'a> Session<'a> {
         }
     }
 
+    /// The watch has ended: what this takes is not in its time, but in what it costs.
+    fn find_facts(&mut self, pids: &[u32], cpu_before_ns: u64) {
+        if let Some(facts) = &self.facts {
+            let found = facts.collect(pids, self.sink.processes());
+            self.sink.set_facts(Facts { php: self.php.take(), ..found });
+            self.sink.totals.own_cpu_ns = own_cpu_ns() - cpu_before_ns;
+        }
+    }
+
     fn note_time(&mut self, start_ns: u64, cpu_before_ns: u64) {
         self.sink.totals.duration_ns = monotonic_ns() - start_ns;
         self.sink.totals.own_cpu_ns = own_cpu_ns() - cpu_before_ns;
@@ -335,6 +369,9 @@ impl<'a> Session<'a> {
                 Ok(()) => {
                     self.waiting.remove(&pid);
                     self.left_out.remove(pid);
+                    if let Some(facts) = &mut self.facts {
+                        facts.add(pid);
+                    }
                 }
                 Err(TargetIssue::NotFound) => {
                     self.waiting.remove(&pid);

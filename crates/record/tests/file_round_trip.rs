@@ -9,7 +9,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
 use std::sync::mpsc;
 
-use file_support::{FLUSH_SAMPLES, Source, budget, check_samples, child, child_path, info, served, wait};
+use file_support::{
+    FLUSH_SAMPLES, Source, budget, check_samples, child, child_path, facts, info, served, wait,
+};
 use proptest::prelude::*;
 use slip_model::{
     Batch, Budget, Frame, FrameKind, Interner, PartTimes, Process, ProcessId, Request, RequestId, Sample,
@@ -126,6 +128,34 @@ fn waits_come_back_in_order_with_samples_and_without() {
         assert!(rows("waits") < 10, "small ones are packed: {}", rows("waits"));
         assert_eq!(rows("blocks") > 0, with_samples);
     }
+}
+
+#[test]
+fn facts_come_back_as_they_were_last_and_files_without_them_are_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.slip");
+    let mut source = Source::default();
+    let mut writer = Writer::create(&path, &info(), false).unwrap();
+    writer.append(&Batch { facts: Some(facts(1)), ..source.batch(8) }).unwrap();
+    writer.append(&Batch { facts: Some(facts(2)), ..source.batch(8) }).unwrap();
+    writer.append(&source.batch(8)).unwrap();
+    writer.finish(source.totals()).unwrap();
+    drop(writer);
+    let loaded = load(&path).unwrap();
+    assert_eq!((loaded.recording.facts, loaded.warnings), (Some(facts(2)), vec![]));
+    let file = rusqlite::Connection::open(&path).unwrap();
+    // A later version may say more, and one of before less.
+    file.execute_batch("UPDATE facts SET json = replace(json, '\"left_out\":0', '\"new\":[1]')").unwrap();
+    assert_eq!(load(&path).unwrap().recording.facts, Some(facts(2)));
+    file.execute_batch("UPDATE facts SET json = substr(json, 2)").unwrap();
+    let loaded = load(&path).unwrap();
+    assert_eq!(
+        (loaded.recording.facts, loaded.warnings),
+        (None, vec!["the file is damaged in: facts".to_owned()])
+    );
+    file.execute_batch("DROP TABLE facts").unwrap();
+    let loaded = load(&path).unwrap();
+    assert_eq!((loaded.recording.facts, loaded.warnings), (None, vec![]));
 }
 
 #[test]

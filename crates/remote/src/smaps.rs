@@ -30,6 +30,21 @@ pub struct MemoryCounts {
 }
 
 impl MemoryCounts {
+    /// Both together.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            rss: self.rss.saturating_add(other.rss),
+            pss: self.pss.saturating_add(other.pss),
+            shared: self.shared.saturating_add(other.shared),
+            private_dirty: self.private_dirty.saturating_add(other.private_dirty),
+            anonymous: self.anonymous.saturating_add(other.anonymous),
+            anonymous_huge: self.anonymous_huge.saturating_add(other.anonymous_huge),
+            file_huge: self.file_huge.saturating_add(other.file_huge),
+            swap: self.swap.saturating_add(other.swap),
+        }
+    }
+
     fn field(&mut self, key: &str) -> Option<&mut u64> {
         Some(match key {
             "Rss" => &mut self.rss,

@@ -6,7 +6,7 @@
 //! What is in it, in short (`docs/internals/recording.md` has every column): `info`, what was asked for; `totals`, how
 //! well it went; `strings` and `frames`, each distinct one once, and `stacks`; `processes` and `threads`; `blocks`,
 //! the samples and the requests that ended; `waits`, the same for waits ([`wait_block`]); `budget`, where the
-//! workers' time went; and `served`, the requests of it ([`served_block`]).
+//! workers' time went; `served`, the requests of it ([`served_block`]); and `facts`, what was found beside times.
 //! One hour of eight workers at 99 Hz has 2.85 million samples and half a
 //! million requests, too many for rows: a row of `blocks` holds those of one flush or, packed, of up to one minute
 //! (see [`block`]).

@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use slip_model::{
-    Batch, Budget, CommandTime, CpuTaker, Endpoint, EndpointCalls, EndpointTime, Frame, FrameKind, Interner,
-    Lengths, PartTimes, Process, ProcessId, Recording, RecordingInfo, Request, RequestId, RunBegin, Sample,
-    ServedRequest, StackId, State, Thread, ThreadId, Totals, Wait, WaitReason, Worker,
+    Batch, Budget, CommandTime, CpuTaker, Endpoint, EndpointCalls, EndpointTime, Facts, Frame, FrameKind,
+    Interner, Lengths, MemoryKind, Opcache, PartTimes, PhpAnswer, Process, ProcessId, Recording,
+    RecordingInfo, Request, RequestId, RunBegin, Sample, ServedRequest, SharedKind, Sharing, StackId, State,
+    Thread, ThreadId, Totals, Wait, WaitReason, Worker, WorkerMemory,
 };
 
 /// Time between two samples of a thread.
@@ -107,6 +108,18 @@ pub(crate) fn budget(requests: u64) -> Budget {
         steal_ns: 4,
         cpus_ns: 7,
         run_begin: Some(RunBegin::Script),
+    }
+}
+
+/// What may be found beside times.
+pub(crate) fn facts(number: u64) -> Facts {
+    let kind = SharedKind { kind: MemoryKind::Heap, shared: number, copied: u64::MAX, own: 3 };
+    let sharing = Some(Sharing { parent: 1, parent_bytes: number, kinds: vec![kind] });
+    let opcache = Some(Opcache { enabled: true, hits: number, ..Opcache::default() });
+    Facts {
+        workers: vec![WorkerMemory { pid: 100, title: "größe".into(), sharing, ..WorkerMemory::default() }],
+        php: Some(PhpAnswer { version: "8.4.1".into(), opcache, ..PhpAnswer::default() }),
+        ..Facts::default()
     }
 }
 
