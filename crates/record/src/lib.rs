@@ -3,6 +3,7 @@
 //! Owns targets that come and go, the schedule, the samplers, and the `.slip` file. Never knows
 //! an output format and never prints.
 
+mod ask;
 mod books;
 mod copied_stacks;
 mod facts;
@@ -24,6 +25,7 @@ mod tasks;
 mod title;
 mod trace;
 
+pub use ask::{ASK_TIMEOUT, AskError, Response, ResponseError, ask, parse_answer, read_response};
 pub use books::Books;
 pub use heap::use_huge_pages;
 pub use kernel::KernelSampler;

@@ -66,11 +66,13 @@ pub struct Pool<'a> {
     pub global: &'a str,
     /// An extension that the master loads.
     pub extension: Option<&'a Path>,
+    /// More settings of PHP, from its start on: `opcache.jit=tracing`.
+    pub ini: &'a [&'a str],
 }
 
 impl Default for Pool<'_> {
     fn default() -> Self {
-        Self { workers: 1, settings: "", global: "", extension: None }
+        Self { workers: 1, settings: "", global: "", extension: None, ini: &[] }
     }
 }
 
@@ -107,7 +109,7 @@ impl Fpm {
         let root =
             fs::metadata("/proc/self").is_ok_and(|meta| std::os::unix::fs::MetadataExt::uid(&meta) == 0);
         let user = if root { "user = root\ngroup = root\n" } else { "" };
-        let Pool { workers, settings, global, extension } = pool;
+        let Pool { workers, settings, global, extension, ini } = pool;
         let config = format!(
             "[global]\nerror_log = {}\n{global}\n[{name}]\nlisten = {}\npm = static\npm.max_children = {}\n\
              {user}{settings}\n",
@@ -141,6 +143,9 @@ impl Fpm {
         }
         if build.opcache {
             command.args(["-d", "zend_extension=opcache", "-d", "opcache.file_update_protection=0"]);
+        }
+        for setting in ini {
+            command.args(["-d", setting]);
         }
         if let Some(extension) = extension {
             fs::copy(extension, outside.join("extension.so")).unwrap();
