@@ -7,6 +7,7 @@
 mod boot;
 mod calls;
 mod case;
+mod config_rules;
 mod diff;
 mod finding;
 mod limit;
@@ -28,6 +29,7 @@ mod support;
 
 pub use boot::BootSamples;
 pub use calls::{CallPartTime, CallTimes, CommandCalls, call_part_meaning, call_part_name};
+pub use config_rules::{CFG011, CFG012, CFG013, CFG014, CFG015, CFG016, CFG017, CFG018, CFG019};
 pub use diff::{BudgetDiff, DiffKey, DiffRow};
 pub use finding::{Confidence, Cost, Finding, Gain, Verdict};
 pub use limit::{Amount, Limit, Of, Quantile};

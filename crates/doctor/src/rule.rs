@@ -1,5 +1,7 @@
 //! The rules by which drags are found: what each is called, what it means and how it decides.
 
+use crate::{CFG011, CFG012, CFG013, CFG014, CFG015, CFG016, CFG017, CFG018, CFG019};
+
 /// A rule. There is one of each, in [`Rule::ALL`].
 #[derive(Debug)]
 pub struct Rule {
@@ -25,8 +27,10 @@ impl Eq for Rule {}
 
 impl Rule {
     /// All, in the order of their numbers.
-    pub const ALL: &'static [&'static Self] =
-        &[&BOOT001, &CONN002, &WAKE003, &MEM004, &GIL005, &COW006, &LOOP007, &NPLUS008, &NAGLE009, &QUEUE010];
+    pub const ALL: &'static [&'static Self] = &[
+        &BOOT001, &CONN002, &WAKE003, &MEM004, &GIL005, &COW006, &LOOP007, &NPLUS008, &NAGLE009, &QUEUE010,
+        &CFG011, &CFG012, &CFG013, &CFG014, &CFG015, &CFG016, &CFG017, &CFG018, &CFG019,
+    ];
 
     /// The one that is called so, in whatever case.
     pub fn named(id: &str) -> Option<&'static Self> {
@@ -104,8 +108,10 @@ pub static COW006: Rule = Rule {
     title: "memory that is no longer shared with the master",
     means: "Workers that are forked from a master share its memory until one of them writes to it. Then the kernel copies that page for the \
             worker, and each worker pays for what was to be paid for once.",
-    decides: "Pages that a worker has of its own in mappings that it has from its master are counted by the kernel (smaps), and compared with \
-              what is still shared.",
+    decides: "At the end of the watch, each page of a worker's private memory is compared with the master's at the same address (pagemap). Where \
+              both have the same one, it is shared; where the master has another one, it was copied since the fork, or came to be there when \
+              the worker had given the master's back; where the master has none, it came after the fork and is not counted. Told are 16 MiB \
+              and more for a worker on average, if that is a quarter of what it had from its master.",
     helps: "CPython: gc.freeze() before the fork, so that collections do not write to each object; loading before the fork what all workers need.",
 };
 

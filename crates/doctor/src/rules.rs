@@ -3,6 +3,7 @@
 mod boot;
 mod connections;
 mod event_loop;
+pub(crate) mod facts;
 mod gil;
 mod memory;
 mod nagle;

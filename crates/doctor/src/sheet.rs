@@ -149,7 +149,7 @@ impl Sheet {
                 sheet.notes.push(Statement::new(text));
             }
             let case = Case::new(recording, budget, &sheet.table);
-            for (rule, verdict) in rules::judge(&case) {
+            for (rule, verdict) in rules::judge(&case).into_iter().chain(rules::facts::judge(recording)) {
                 sheet.add(rule, verdict);
             }
         }

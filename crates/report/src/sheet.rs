@@ -167,8 +167,10 @@ fn plain(sheet: &Sheet) -> String {
     for note in &sheet.notes {
         paragraph(&mut text, &format!("Note: {}.", style.sentence(note)));
     }
-    for (rule, missing) in &sheet.too_little {
-        paragraph(&mut text, &format!("Not enough data for {}: {}.", rule.id, style.sentence(missing)));
+    for rules in sheet.too_little.chunk_by(|(_, one), (_, next)| one == next) {
+        let ids: Vec<&str> = rules.iter().map(|(rule, _)| rule.id).collect();
+        let missing = rules.first().map_or(String::new(), |(_, missing)| style.sentence(missing));
+        paragraph(&mut text, &format!("Not enough data for {}: {missing}.", ids.join(", ")));
     }
     let quiet: Vec<&str> = sheet.quiet.iter().map(|(rule, _)| rule.id).collect();
     if !quiet.is_empty() {
