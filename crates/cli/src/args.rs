@@ -141,6 +141,9 @@ pub(crate) struct RecordOptions {
     /// No summary at the end
     #[arg(short, long)]
     pub(crate) quiet: bool,
+    /// PHP is asked, too; `slip doctor` says so.
+    #[arg(skip)]
+    pub(crate) ask: bool,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -254,6 +257,10 @@ pub(crate) struct DoctorOptions {
     /// Put no breakpoints of the kernel into PHP, which tell when its requests begin
     #[arg(long, conflicts_with = "file")]
     pub(crate) no_uprobes: bool,
+    /// Ask PHP itself what only it can tell: opcache, JIT, preloading, persistent connections. Sends the pool one request, which runs a
+    /// script of ours
+    #[arg(long, conflicts_with = "file")]
+    pub(crate) ask: bool,
 }
 
 #[derive(Debug, ClapArgs)]

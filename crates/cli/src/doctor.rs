@@ -19,6 +19,10 @@ const RATE_HZ: u32 = 99;
 
 /// Watches, or reads a recording, and says what is wrong.
 pub(crate) fn run(options: &DoctorOptions) -> Result<(), Failure> {
+    if options.ask && options.target.fpm.is_none() {
+        return Err(Failure::new(failure::USAGE, "only a pool of PHP-FPM can be asked")
+            .hint("`--ask` goes with `--fpm POOL`"));
+    }
     let (recording, recorded) = match &options.file {
         Some(file) => {
             if options.duration.is_some() {
@@ -138,6 +142,7 @@ fn how(options: &DoctorOptions) -> RecordOptions {
         no_uprobes: options.no_uprobes,
         pause: false,
         quiet: true,
+        ask: options.ask,
     }
 }
 

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::io;
 
 use slip_record::file::FileError;
-use slip_record::{SessionError, TargetError, TargetIssue};
+use slip_record::{AskError, SessionError, TargetError, TargetIssue};
 use slip_report::clean;
 
 /// A limit that the user has set is exceeded.
@@ -65,6 +65,27 @@ impl Failure {
         }
         if let Some(hint) = hint {
             eprintln!("hint: {hint}");
+        }
+    }
+}
+
+impl From<AskError> for Failure {
+    fn from(error: AskError) -> Self {
+        let code = match &error {
+            AskError::NoWorker => NO_TARGET,
+            AskError::NoSocket { .. } => PERMISSION,
+            AskError::OtherNetwork { .. } => UNSUPPORTED,
+            AskError::NoPlace { source, .. } | AskError::Unreachable { source, .. }
+                if source.kind() == io::ErrorKind::PermissionDenied =>
+            {
+                PERMISSION
+            }
+            _ => NO_EVIDENCE,
+        };
+        let failure = Self::new(code, error.to_string());
+        match error.hint() {
+            Some(hint) => failure.hint(hint),
+            None => failure,
         }
     }
 }

@@ -11,8 +11,8 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use slip_model::{Language, Mode, Process, RecordingInfo, Totals};
 use slip_record::file::{FileError, Writer, load};
 use slip_record::{
-    Ending, Launched, OutsideSampler, Progress, RunStart, Sampler, Session, SessionError,
-    SessionOptions, Target, TargetIssue, TargetSet, hold, launch, start_of, unix_ns,
+    ASK_TIMEOUT, Ending, Launched, OutsideSampler, Progress, RunStart, Sampler, Session, SessionError,
+    SessionOptions, Target, TargetIssue, TargetSet, ask, hold, launch, start_of, unix_ns,
 };
 use slip_report::{Format, Options as ReportOptions, utc};
 
@@ -195,6 +195,11 @@ pub(crate) fn record(options: &RecordOptions, path: &Path, in_file: &str) -> Res
             && let Some(refusal) = refused_for_php(options)
         {
             return Err(refusal);
+        }
+        if options.ask {
+            // Before the watch: the request is none of those that are measured.
+            let workers: Vec<u32> = session.sink().processes().iter().map(|process| process.pid).collect();
+            session = session.with_answer(ask(&workers, ASK_TIMEOUT)?);
         }
         writer = create(&info)?;
     }
