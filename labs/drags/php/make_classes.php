@@ -1,0 +1,55 @@
+<?php
+// Writes the classes that pages load: `classes/`, the services of an application, which `autoload.php` loads and builds, all in each
+// request; and `templates/`, files that are looked up. Written once: a file that was written again is a change for opcache.
+
+const SERVICES = 300;
+const TEMPLATES = 200;
+
+[, $folder] = $argv;
+
+function write(string $path, string $text): void {
+	if (!is_file($path) || file_get_contents($path) !== $text) {
+		file_put_contents($path, $text);
+	}
+}
+
+foreach (['classes', 'templates'] as $name) {
+	is_dir("$folder/$name") || mkdir("$folder/$name");
+}
+for ($number = 0; $number < SERVICES; $number++) {
+	// A service knows two that were built before it, and prepares itself.
+	$needs = $number === 0 ? '' : sprintf('public readonly ?Service%d $first = null, public readonly ?Service%d $second = null', $number - 1, intdiv($number, 2));
+	$routes = implode("\n", array_map(fn (int $route): string => "\t\t\t'/area-$number/page-$route' => ['Controller$number', 'action$route', ['GET', 'HEAD']],", range(0, 59)));
+	write("$folder/classes/Service$number.php", <<<PHP
+		<?php
+		final class Service$number {
+			/** @var array<string, string> */
+			private array \$patterns = [];
+
+			public function __construct($needs) {
+				foreach (self::routes() as \$path => [\$controller, \$action]) {
+					\$this->patterns['#^' . preg_quote(\$path, '#') . '\$#'] = "\$controller::\$action";
+				}
+			}
+
+			public function match(string \$path): ?string {
+				foreach (\$this->patterns as \$pattern => \$action) {
+					if (preg_match(\$pattern, \$path)) {
+						return \$action;
+					}
+				}
+				return null;
+			}
+
+			private static function routes(): array {
+				return [
+		$routes
+				];
+			}
+		}
+
+		PHP);
+}
+for ($number = 0; $number < TEMPLATES; $number++) {
+	write("$folder/templates/block-$number.html", "<p>block $number</p>\n");
+}

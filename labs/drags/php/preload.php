@@ -1,0 +1,3 @@
+<?php
+// What `opcache.preload` names.
+require_once __DIR__ . '/preloaded.php';

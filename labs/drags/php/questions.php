@@ -1,0 +1,31 @@
+<?php
+// Asks Redis: 136 times, as a page of WordPress with an object cache does, once for as many keys, or a dozen different questions.
+require __DIR__ . '/lab.php';
+
+$redis = kept_redis();
+$how = $_GET['how'];
+$took = clock(function () use ($redis, $how): void {
+	if ($how === 'each') {
+		$redis->ping();
+		$redis->info();
+		for ($key = 1; $key <= 134; $key++) {
+			$redis->get("key:$key");
+		}
+	} elseif ($how === 'together') {
+		$redis->mGet(array_map(fn (int $key): string => "key:$key", range(1, 136)));
+	} else {
+		$redis->get('key:1');
+		$redis->mGet(['key:2', 'key:3']);
+		$redis->strlen('key:4');
+		$redis->exists('key:5');
+		$redis->ttl('key:6');
+		$redis->hGetAll('hash:1');
+		$redis->hLen('hash:1');
+		$redis->lRange('list:1', 0, -1);
+		$redis->lLen('list:1');
+		$redis->sMembers('set:1');
+		$redis->zRange('sorted:1', 0, -1);
+		$redis->dbSize();
+	}
+});
+echo compute(500_000), "\n", $took;
