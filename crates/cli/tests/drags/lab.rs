@@ -1,0 +1,146 @@
+//! Labs that run: `labs/drags/drags`.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::{fs, thread};
+
+use serde_json::Value;
+use slip_testkit::skip;
+
+use crate::manifest::Lab;
+
+/// Seconds that each is watched.
+const SECONDS: &str = "2";
+
+/// Where the labs are.
+pub(crate) fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../labs/drags")
+}
+
+/// A folder of labs of our own. What runs in it is ended, and it is removed, when this is dropped.
+pub(crate) struct Labs {
+    state: PathBuf,
+}
+
+/// What is said of a lab.
+pub(crate) struct Told {
+    /// The sheet of `slip doctor`.
+    pub(crate) sheet: Value,
+    /// What its load says, by its own clock.
+    pub(crate) load: Value,
+}
+
+impl Labs {
+    /// None where they cannot run, or what they do cannot be watched.
+    pub(crate) fn open() -> Option<Self> {
+        let is_root = Command::new("id").arg("-u").output().unwrap().stdout == b"0\n";
+        if !is_root {
+            skip("labs", "needs root");
+            return None;
+        }
+        // Not below the folder of temporary files, which the accounts of the servers may not be able to enter.
+        let state = PathBuf::from(format!("/var/tmp/slipstream-drags-test-{}", std::process::id()));
+        Some(Self { state })
+    }
+
+    /// Starts a lab with its load and has `slip doctor` watch it; `None` where this machine cannot.
+    pub(crate) fn tell(&self, lab: &Lab) -> Option<Told> {
+        let up = self.drags(&["up", &lab.name]).output().unwrap();
+        if !up.status.success() {
+            let why = String::from_utf8_lossy(&up.stderr).trim().to_owned();
+            // It is not this machine's fault that a lab does not start; that something is missing is said with its code, or so.
+            let is_missing =
+                [Some(4), Some(5)].contains(&up.status.code()) || why.contains("packages are missing");
+            assert!(is_missing, "{} does not start: {why}", lab.name);
+            skip(&lab.name, &why);
+            return None;
+        }
+        let target = self.target();
+        let words: Vec<&str> = target.iter().map(String::as_str).collect();
+        let (ran, load) = if let Some(operations) = lab.operations {
+            let ran = doctor(&[&["--ops", &operations.to_string()], &words[..]].concat());
+            (ran, Load::start(self, &lab.name).finish())
+        } else {
+            let load = Load::start(self, &lab.name);
+            let ran = doctor(&[&["--duration", SECONDS], &words[..]].concat());
+            (ran, load.finish())
+        };
+        let errors = String::from_utf8_lossy(&ran.stderr);
+        if [Some(4), Some(5)].contains(&ran.status.code()) {
+            skip(&lab.name, errors.trim());
+            return None;
+        }
+        let sheet = serde_json::from_slice(&ran.stdout)
+            .unwrap_or_else(|error| panic!("{}: {error}: {errors}", lab.name));
+        Some(Told { sheet, load })
+    }
+
+    /// What `slip` is told to watch.
+    fn target(&self) -> Vec<String> {
+        let script = r#"env=$("$0" env) && eval "$env" && printf '%s\n' $DRAGS_TARGET"#;
+        let mut command = Command::new("bash");
+        command.args(["-c", script]).arg(folder().join("drags")).env("SLIP_DRAGS_DIR", &self.state);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()
+    }
+
+    fn drags(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(folder().join("drags"));
+        command.args(arguments).env("SLIP_DRAGS_DIR", &self.state).stdin(Stdio::null());
+        command
+    }
+}
+
+impl Drop for Labs {
+    fn drop(&mut self) {
+        let down = self.drags(&["down", "--delete"]).output();
+        if !thread::panicking() {
+            let down = down.unwrap();
+            assert!(down.status.success() && !fs::exists(&self.state).unwrap(), "{down:?}");
+        }
+    }
+}
+
+/// Runs `slip doctor`, away from the CPU of what is watched if the machine has two: it is not to be what is found.
+fn doctor(arguments: &[&str]) -> Output {
+    let cpus = thread::available_parallelism().map_or(1, usize::from);
+    let slip = env!("CARGO_BIN_EXE_slip");
+    // A program that `slip` starts would be kept on that CPU as well, which is no harm: it has nobody beside it.
+    let mut command = if cpus > 1 {
+        let mut command = Command::new("taskset");
+        command.args(["-c", "1", slip]);
+        command
+    } else {
+        Command::new(slip)
+    };
+    command.args(["doctor", "--format", "json"]).args(arguments).stdin(Stdio::null()).output().unwrap()
+}
+
+/// Requests, until it is finished.
+struct Load(Option<Child>);
+
+impl Load {
+    fn start(labs: &Labs, name: &str) -> Self {
+        let mut command = labs.drags(&["load", name]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Self(Some(command.spawn().unwrap()))
+    }
+
+    /// What it says in the end, for which the end of its standard input tells it.
+    fn finish(mut self) -> Value {
+        let output = self.0.take().unwrap().wait_with_output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            // Its standard input is closed with it, so that it ends what it has started.
+            drop(child.stdin.take());
+            let _ = child.wait();
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! The rules of `slip doctor` on real servers: each finds the drag of its labs, with its cause, and nothing in what only looks like it.
+//!
+//! This is a test binary of its own because what it watches needs the machine for itself.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "what fails here fails the test")]
+
+mod lab;
+mod manifest;
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+
+use serde_json::Value;
+use slip_doctor::Rule;
+
+use self::lab::{Labs, Told};
+use self::manifest::{Lab, labs};
+
+/// What a rule says of a lab.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Says {
+    Found,
+    Quiet,
+    TooLittle,
+    NotOf,
+}
+
+impl Says {
+    fn of(sheet: &Value, rule: &Rule) -> Self {
+        let lists = [("findings", Self::Found), ("too_little", Self::TooLittle), ("not_of", Self::NotOf)];
+        let is_in = |list: &str| sheet[list].as_array().unwrap().iter().any(|row| row["rule"] == rule.id);
+        lists.into_iter().find(|(list, _)| is_in(list)).map_or(Self::Quiet, |(_, says)| says)
+    }
+
+    fn mark(self) -> &'static str {
+        match self {
+            Self::Found => "FOUND",
+            Self::Quiet => ".",
+            Self::TooLittle => "?",
+            Self::NotOf => "",
+        }
+    }
+}
+
+#[test]
+fn the_table_of_labs_is_whole() {
+    let labs = labs();
+    let mut names: Vec<&str> = labs.iter().map(|lab| &*lab.name).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), labs.len(), "two have the same name");
+    for rule in Rule::ALL {
+        let finds = |lab: &&Lab| lab.finds.as_ref().is_some_and(|(finds, _)| finds == rule);
+        assert!(labs.iter().any(|lab| finds(&lab)), "{} has no lab", rule.id);
+        // The twin is the first behind the last of the labs that it looks like.
+        let last = labs.iter().rposition(|lab| finds(&lab)).unwrap();
+        let twin = labs[last..].iter().find(|lab| lab.finds.is_none());
+        assert!(twin.is_some_and(|twin| twin.silent.contains(rule)), "{} has no twin", rule.id);
+    }
+}
+
+#[test]
+fn each_rule_finds_its_drag_and_nothing_else() {
+    let Some(running) = Labs::open() else { return };
+    let (mut rows, mut failures) = (Vec::new(), Vec::new());
+    for lab in labs() {
+        if lab.pending.is_some() {
+            continue;
+        }
+        let Some(told) = running.tell(&lab) else { continue };
+        failures.extend(judge(&lab, &told).into_iter().map(|failure| format!("{}: {failure}", lab.name)));
+        rows.push((lab, told));
+    }
+    drop(running);
+    let mut text = table(&rows);
+    for lab in labs() {
+        if let Some(reason) = &lab.pending {
+            let _ = writeln!(text, "pending: {}: {reason}", lab.name);
+        }
+    }
+    // Past the capturing of the test harness.
+    let _ = std::io::stderr().write_all(text.as_bytes());
+    assert!(failures.is_empty(), "{}", failures.join("\n\n"));
+}
+
+/// What is wrong.
+fn judge(lab: &Lab, told: &Told) -> Vec<String> {
+    let (sheet, load) = (&told.sheet, &told.load);
+    let mut wrong = Vec::new();
+    if !sheet["nothing"].is_null() || load["errors"] != 0 {
+        return vec![format!("nothing can be told: {} {load}", sheet["nothing"])];
+    }
+    let found = |rule: &Rule| {
+        let findings = sheet["findings"].as_array().unwrap().iter();
+        findings.filter(|finding| finding["rule"] == rule.id).collect::<Vec<_>>()
+    };
+    if let Some((rule, cause)) = &lab.finds {
+        match found(rule)[..] {
+            [finding] if finding["cause"] == **cause => {
+                if let Some(size) = &lab.size {
+                    let cost_ms = finding["cost"]["ns"].as_f64().unwrap_or_default() / 1e6;
+                    let drag_ms = load["drag_ms"].as_f64().unwrap();
+                    if !size.contains(&(cost_ms / drag_ms)) {
+                        wrong.push(format!("{} says {cost_ms:.3} ms, by its clock {drag_ms:.3} ms", rule.id));
+                    }
+                }
+            }
+            [finding] => {
+                wrong.push(format!("{} says {}, not {cause}: {finding:#}", rule.id, finding["cause"]))
+            }
+            [] => wrong.push(format!("{} finds nothing: {}", rule.id, why(sheet, rule))),
+            _ => wrong.push(format!("{} finds several: {:#}", rule.id, sheet["findings"])),
+        }
+    }
+    for rule in &lab.silent {
+        wrong.extend(found(rule).into_iter().map(|finding| format!("{} finds {finding:#}", rule.id)));
+    }
+    wrong
+}
+
+/// What the rule says in the place of a finding.
+fn why(sheet: &Value, rule: &Rule) -> String {
+    let lists = ["quiet", "too_little", "not_of"].into_iter();
+    let mut rows = lists.flat_map(|list| sheet[list].as_array().unwrap());
+    rows.find(|row| row["rule"] == rule.id)
+        .map_or("no word".to_owned(), |row| row["says"]["text"].to_string())
+}
+
+/// Labs by rules.
+fn table(rows: &[(Lab, Told)]) -> String {
+    let mut text = format!("\n{:20}", "");
+    for rule in Rule::ALL {
+        let _ = write!(text, " {:8}", rule.id);
+    }
+    text.push_str("  request, drag\n");
+    for (lab, told) in rows {
+        let _ = write!(text, "{:20}", lab.name);
+        for rule in Rule::ALL {
+            let says = Says::of(&told.sheet, rule);
+            let is_wanted = lab.finds.as_ref().is_some_and(|(finds, _)| finds == rule);
+            let is_wrong =
+                (says == Says::Found && lab.silent.contains(rule)) || (is_wanted && says != Says::Found);
+            let _ = write!(text, " {:8}", format!("{}{}", says.mark(), if is_wrong { "!" } else { "" }));
+        }
+        let request_ms = told.sheet["unit"]["mean_ns"].as_f64().unwrap_or_default() / 1e6;
+        let _ = writeln!(text, "  {request_ms:.3} ms, {} ms", told.load["drag_ms"]);
+    }
+    text.push_str("FOUND: as it has to be; .: looked and found nothing; ?: too little to tell; empty: not of this target; !: wrong\n\n");
+    text
+}
