@@ -1,6 +1,6 @@
 //! What rules look at.
 
-use slip_model::{Budget, CallPart, Endpoint, Recording};
+use slip_model::{Budget, CallPart, Endpoint, Lengths, Recording};
 
 use crate::{BudgetTable, CallTimes, Line, LineCost, Unit, Value, shares, tenths};
 
@@ -46,6 +46,13 @@ impl<'a> Case<'a> {
     pub(crate) fn new(recording: &'a Recording, budget: &'a Budget, table: &'a BudgetTable) -> Self {
         let Units { unit, count, mean_ns } = Units::of(table);
         Self { recording, budget, table, unit, units: count.max(1), unit_ns: mean_ns }
+    }
+
+    /// How long this part of the calls to a server was.
+    pub(crate) fn lengths(&self, calls: &CallTimes, part: CallPart) -> Option<&'a Lengths> {
+        let is_it = |at: u32| self.budget.endpoints.get(at as usize) == Some(&calls.endpoint);
+        let calls = self.budget.calls.iter().find(|calls| is_it(calls.endpoint))?;
+        calls.parts.get(part as usize)
     }
 
     /// Whether requests share their worker, as in an event loop: then none has lines, and those of the workers are divided by the number

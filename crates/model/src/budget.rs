@@ -189,17 +189,30 @@ impl Lengths {
         for (bucket, count) in self.buckets.iter().enumerate() {
             below = below.saturating_add(*count);
             if rank <= below {
-                let octave = 1_u64 << (8 + bucket / 2).min(62);
-                return if bucket % 2 == 0 { octave + octave / 4 } else { octave + octave / 4 * 3 };
+                return Self::middle_ns(bucket);
             }
         }
         0
+    }
+
+    fn middle_ns(bucket: usize) -> u64 {
+        let octave = 1_u64 << (8 + bucket / 2).min(62);
+        if bucket.is_multiple_of(2) { octave + octave / 4 } else { octave + octave / 4 * 3 }
     }
 
     /// How many are in buckets that begin at `ns` or later: to within half an octave, those that are as long.
     pub fn count_from(&self, ns: u64) -> u64 {
         let from = (0..self.buckets.len()).filter(|bucket| Self::least_ns(*bucket) >= ns);
         from.fold(0, |sum, bucket| sum.saturating_add(self.buckets[bucket]))
+    }
+
+    /// What those together have that [`Lengths::count_from`] counts, each taken as the middle of its bucket.
+    pub fn ns_from(&self, ns: u64) -> u64 {
+        let from = (0..self.buckets.len()).filter(|bucket| Self::least_ns(*bucket) >= ns);
+        let sum = from.fold(0_u64, |sum, bucket| {
+            sum.saturating_add(self.buckets[bucket].saturating_mul(Self::middle_ns(bucket)))
+        });
+        sum.min(self.ns)
     }
 
     /// What all those in buckets have together at least.
@@ -401,6 +414,7 @@ mod tests {
         let quantiles = [0.2, 0.5, 0.75, 0.99].map(|share| lengths.quantile_ns(share, 4));
         assert_eq!(quantiles, [0, 448, 448, 1_792]);
         assert_eq!(Lengths::default().quantile_ns(0.5, 0), 0);
+        assert_eq!([0, 385, 2_000].map(|least_ns| lengths.ns_from(least_ns)), [2_688, 1_792, 0]);
         // From 256, 384, 512 ... on.
         assert_eq!([0, 384, 385, 1_536, 1_537].map(|ns| lengths.count_from(ns)), [3, 3, 1, 1, 0]);
         assert_eq!(lengths.least_total_ns(), 2 * 384 + 1_536);

@@ -205,9 +205,7 @@ fn late_call<'a>(case: &'a Case<'_>) -> Option<(Statement, &'a CallTimes)> {
 
 /// Calls to this server after which the worker waited for [`LATE_NS`] or longer, to within half an octave.
 fn late_calls(case: &Case<'_>, times: &CallTimes) -> u64 {
-    let is_it = |at: u32| case.budget.endpoints.get(at as usize) == Some(&times.endpoint);
-    let calls = case.budget.calls.iter().find(|calls| is_it(calls.endpoint));
-    let lengths = calls.and_then(|calls| calls.parts.get(CallPart::Running as usize));
+    let lengths = case.lengths(times, CallPart::Running);
     lengths.map_or(0, |lengths| lengths.count_from(LATE_NS))
 }
 
