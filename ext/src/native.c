@@ -247,8 +247,12 @@ static bool is_counted_string(const zend_string *string, uintptr_t end)
 		&& is_block(string, _ZSTR_STRUCT_SIZE(0))
 #endif
 		&& GC_TYPE(string) == IS_STRING && !(GC_FLAGS(string) & IS_STR_INTERNED) && GC_FLAGS(string) & IS_STR_PERSISTENT
+		/* The collector's own bits, which it never sets in a string. Without this any block that begins with a pointer would be taken
+		 * for one where the upper half of addresses happens to look right, as 0x5596 does: one start of the process of 64. */
+		&& !(GC_TYPE_INFO(string) >> GC_INFO_SHIFT)
 		&& ZSTR_LEN(string) < end - (uintptr_t) string - _ZSTR_STRUCT_SIZE(0)
-		&& is_block(string, _ZSTR_STRUCT_SIZE(ZSTR_LEN(string))) && !ZSTR_VAL(string)[ZSTR_LEN(string)];
+		&& is_block(string, _ZSTR_STRUCT_SIZE(ZSTR_LEN(string))) && !ZSTR_VAL(string)[ZSTR_LEN(string)]
+		&& (!ZSTR_H(string) || ZSTR_H(string) == zend_hash_func(ZSTR_VAL(string), ZSTR_LEN(string)));
 }
 
 static bool keep(slip_image_t *image, zend_string *string)
