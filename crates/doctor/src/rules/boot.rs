@@ -9,6 +9,9 @@ use crate::{BOOT001, Confidence, Cost, Finding, Gain, Line, Statement, Unit, Val
 /// Less of a request, in tenths of a per cent, is not told: restoring a booted state costs some itself.
 const MIN_TENTHS: u64 = 50;
 
+/// Nor is less than so much, however short the request: PHP alone begins one in 50 to 100 us, which nothing takes away.
+const MIN_NS: u64 = 500_000;
+
 pub(super) fn judge(case: &Case<'_>) -> Verdict {
     let is_php = case.recording.processes.iter().any(|process| process.language == Language::Php);
     if !is_php || case.unit != Unit::Request {
@@ -30,7 +33,7 @@ pub(super) fn judge(case: &Case<'_>) -> Verdict {
         }
         None => [measured_ns; 3],
     };
-    if case.tenths(low_ns) < MIN_TENTHS {
+    if case.tenths(low_ns) < MIN_TENTHS || low_ns < MIN_NS {
         return match samples {
             Some(samples) if share.is_none() => Verdict::TooLittle(
                 Statement::new("{samples} samples of code in requests, and {enough} tell how much of it is the application's boot: watch for longer")
@@ -158,6 +161,8 @@ mod tests {
 
     #[test]
     fn what_does_not_boot_is_not_asked() {
+        let recording = pool(200, &[(Part::Boot, MS / 10), (Part::Code, MS / 10)]);
+        assert_quiet(judge, &recording);
         let mut recording = pool(200, &[(Part::Boot, 10 * MS), (Part::Code, MS)]);
         assert_eq!(found(judge, &recording).cause, "interpreter");
         of(&mut recording).rung = "proc".into();
