@@ -65,22 +65,23 @@ fn name(command: &CommandCalls) -> Value {
     }
 }
 
-/// What calls to this server took, but for the time in which a CPU was had by somebody else: that is no matter of how many calls there are, and
-/// WAKE003 has it.
+/// All that calls to this server took.
+fn all_ns(calls: &CallTimes) -> u64 {
+    let rows = calls.parts.iter().filter(|row| row.part.is_of_calls());
+    rows.fold(0, |sum, row| sum.saturating_add(row.ns))
+}
+
+/// The same but for the time in which a CPU was had by somebody else: that is no matter of how many calls there are, and WAKE003 has it.
 fn own_ns(case: &Case<'_>, calls: &CallTimes) -> u64 {
-    let all = calls.parts.iter().filter(|row| row.part.is_of_calls());
-    let all = all.fold(0_u64, |sum, row| sum.saturating_add(row.ns));
     let ready = case.lengths(calls, CallPart::Running);
-    all.saturating_sub(ready.map_or(0, |lengths| lengths.ns_from(TAKEN_NS)))
+    all_ns(calls).saturating_sub(ready.map_or(0, |lengths| lengths.ns_from(TAKEN_NS)))
 }
 
 /// The same of those with one command.
 fn total_ns(case: &Case<'_>, calls: &CallTimes, command: &CommandCalls) -> u64 {
     let all = u128::from(command.mean_ns) * u128::from(command.calls);
-    let of_calls = calls.parts.iter().filter(|row| row.part.is_of_calls());
-    let of_calls: u128 = of_calls.map(|row| u128::from(row.ns)).sum();
     // In thousandths: the product of all would not fit.
-    let own = (u128::from(own_ns(case, calls)) * 1_000).checked_div(of_calls).unwrap_or(1_000);
+    let own = (u128::from(own_ns(case, calls)) * 1_000).checked_div(all_ns(calls).into()).unwrap_or(1_000);
     cut(all / 1_000 * own.min(1_000))
 }
 
