@@ -76,6 +76,8 @@ fn a_quota_that_holds_a_worker_back_is_told() {
         assert_most(ready_ns(&budget), drag_ns, &format!("{}: quota", build.label()));
         // What of it was the quota's: the worker is not alone on the machine, and each CPU that it has been on counts.
         assert_share(budget.throttled_ns, drag_ns, 0.5..3.0, "as the kernel counts it");
+        let group_ns = quota.throttled_ns();
+        assert!(budget.throttled_ns <= group_ns, "the group, which is new: {group_ns} ns: {budget:?}");
         // Each takes 15 ms of its CPU, of which it may have 5 in a period.
         assert!((1..=budget.quota_periods.unwrap()).contains(&budget.throttled_periods), "{budget:?}");
         assert!(budget.cpus_ns > budget.steal_ns, "{budget:?}");

@@ -87,6 +87,14 @@ impl Quota {
         Ok(group)
     }
 
+    /// For how long it has held its group back so far, each CPU by itself.
+    pub(crate) fn throttled_ns(&self) -> u64 {
+        let text = fs::read_to_string(self.folder.join("cpu.stat")).unwrap();
+        let value =
+            |key: &str| text.lines().find_map(|line| line.strip_prefix(key)?.trim().parse::<u64>().ok());
+        value("throttled_time ").unwrap_or_else(|| 1_000 * value("throttled_usec ").unwrap())
+    }
+
     pub(crate) fn add(&self, pids: &[u32]) {
         for pid in pids {
             fs::write(self.inner.join("cgroup.procs"), pid.to_string()).unwrap();

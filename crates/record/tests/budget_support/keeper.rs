@@ -129,6 +129,13 @@ fn take_off(budget: &mut Budget, before: &Budget) {
     }
     budget.takers.retain(|taker| taker.ns > 0);
     budget.takers.sort_by_key(|taker| std::cmp::Reverse(taker.ns));
+    if let Some(periods) = &mut budget.quota_periods {
+        *periods -= before.quota_periods.unwrap_or_default();
+    }
+    budget.throttled_periods -= before.throttled_periods;
+    budget.throttled_ns -= before.throttled_ns;
+    budget.cpus_ns -= before.cpus_ns;
+    budget.steal_ns -= before.steal_ns;
 }
 
 fn take_off_worker(worker: &mut Worker, before: &Worker) {
