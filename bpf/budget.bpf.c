@@ -23,8 +23,16 @@ struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1024);
 	__type(key, struct taker);
-	__type(value, __u64);
+	__type(value, struct taken);
 } takers SEC(".maps");
+
+/* What a taker begins with: too large for the stack. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct taken);
+} no_time SEC(".maps");
 
 /* A program on a system call's tracepoint gets this (tracing/events/syscalls). */
 struct call_entry {
@@ -241,16 +249,23 @@ static __always_inline void leave(struct task_struct *task, struct slip_thread *
 /* Who had the CPU that the thread was ready for. */
 static __always_inline void note_taker(const struct taker *taker, __u64 ns)
 {
-	__u64 *sum = bpf_map_lookup_elem(&takers, taker);
+	struct taken *sum = bpf_map_lookup_elem(&takers, taker);
+	__u32 zero = 0;
 
+	if (!sum) {
+		const struct taken *none = bpf_map_lookup_elem(&no_time, &zero);
+		if (none) {
+			bpf_map_update_elem(&takers, taker, none, BPF_NOEXIST);
+		}
+		sum = bpf_map_lookup_elem(&takers, taker);
+	}
 	if (sum) {
-		__sync_fetch_and_add(sum, ns);
-	} else {
-		bpf_map_update_elem(&takers, taker, &ns, BPF_NOEXIST);
+		__sync_fetch_and_add(&sum->ns, ns);
+		__sync_fetch_and_add(&sum->buckets[bucket_of(ns) & (SLIP_BUCKETS - 1)], 1);
 	}
 }
 
-static __always_inline void arrive(struct task_struct *previous, struct slip_thread *thread)
+static __always_inline void arrive(struct task_struct *previous, const struct task_struct *task, struct slip_thread *thread)
 {
 	__u64 now = bpf_ktime_get_ns();
 	struct taker taker = {};
@@ -260,7 +275,7 @@ static __always_inline void arrive(struct task_struct *previous, struct slip_thr
 	if (is_taken && thread->part != SLIP_IDLE) {
 		if (previous->pid) {
 			__builtin_memcpy(taker.name, previous->comm, sizeof taker.name);
-			taker.is_worker = thread_of(previous) != NULL;
+			taker.flags = (thread_of(previous) ? SLIP_TAKER_WORKER : 0) | (previous->prio < task->prio ? SLIP_TAKER_PREFERRED : 0);
 		}
 		note_taker(&taker, now - thread->ready_ns);
 	} else {
@@ -297,7 +312,7 @@ int account_switch(__u64 *context)
 	}
 	thread = next->mm ? thread_of(next) : NULL;
 	if (thread) {
-		arrive(previous, thread);
+		arrive(previous, next, thread);
 	}
 	return 0;
 }
@@ -780,6 +795,7 @@ int account_fault(__u64 *context)
 
 	if (thread) {
 		change(bpf_get_current_task_btf(), thread, 0, SLIP_THREAD_IN_FAULT);
+		thread->faults += is_open(thread);
 	}
 	return 0;
 }
@@ -804,6 +820,7 @@ int account_memory_call(struct call_entry *context)
 
 	if (thread) {
 		change(bpf_get_current_task_btf(), thread, SLIP_THREAD_IN_FAULT, SLIP_THREAD_IN_MEMORY_CALL);
+		thread->memory_calls += is_open(thread);
 	}
 	return 0;
 }
@@ -1074,6 +1091,7 @@ int account_exit(__u64 *context)
 	end_requests(thread, thread->since_ns, true);
 	begin_change(thread);
 	move(thread->between, thread->current);
+	thread->most_pages = BPF_CORE_READ(task, signal, maxrss);
 	end_change(thread);
 	struct slip_thread_ended *event = bpf_ringbuf_reserve(&served, sizeof *event, 0);
 	if (!event) {

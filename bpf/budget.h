@@ -158,6 +158,10 @@ struct slip_thread {
 	__u64 between[SLIP_PARTS], serving[SLIP_PARTS], after[SLIP_PARTS];
 	/* Requests that ended; those that began while others were open, and had no place among them. */
 	__u64 ended, crowded;
+	/* In requests: page faults, and calls that map memory or give it back. */
+	__u64 faults, memory_calls;
+	/* The most memory that the process ever had at a time, in pages, once its last thread has ended. */
+	__u64 most_pages;
 	/* When it came back from waiting for events; up to when `loop_blocked_ns` is counted. */
 	__u64 looped_ns, loop_blocked_until_ns;
 	struct slip_open open[SLIP_OPEN];

@@ -29,8 +29,19 @@
 /* A program that had a CPU for which a worker was ready. */
 struct taker {
 	char name[SLIP_TASK_NAME_BYTES];
-	__u32 is_worker;
+	/* SLIP_TAKER_*. */
+	__u32 flags;
 };
+
+/* For how long workers were ready then: all together, and how often for how long. */
+struct taken {
+	__u64 ns;
+	__u32 buckets[SLIP_BUCKETS];
+};
+
+#define SLIP_TAKER_WORKER 1
+/* Its priority is higher than that of the worker. */
+#define SLIP_TAKER_PREFERRED 2
 
 /* A connection that a thread of a target has to a server, and the moments of its last call. */
 struct exchange {
@@ -441,7 +452,7 @@ static __always_inline void end_call(const struct slip_thread *thread, struct ex
 		}
 		if (call.parts[SLIP_CALL_RUNNING] > TAKEN_NS && exchange->taken_cpu_ns == exchange->running_ns) {
 			__builtin_memcpy(call.taker, exchange->taker.name, sizeof call.taker);
-			call.flags = SLIP_CALL_TAKEN | (exchange->taker.is_worker ? SLIP_CALL_TAKEN_BY_WORKER : 0);
+			call.flags = SLIP_CALL_TAKEN | (exchange->taker.flags & SLIP_TAKER_WORKER ? SLIP_CALL_TAKEN_BY_WORKER : 0);
 		}
 		if (bpf_ringbuf_output(&served, &call, sizeof call, 0)) {
 			count_budget(SLIP_BUDGET_LOST);

@@ -110,6 +110,12 @@ struct files_struct {
 
 struct mm_struct;
 
+/* What the threads of a process have in common. */
+struct signal_struct {
+	/* The most memory that it had at a time, in pages; the kernel notes it when it ends. */
+	unsigned long maxrss;
+} RELOCATED;
+
 struct sched_entity {
 	/* Nanoseconds on a CPU: in all, and until it got the one that it has or had last. */
 	__u64 sum_exec_runtime;
@@ -137,6 +143,7 @@ struct task_struct {
 	int on_cpu;
 	struct mm_struct *mm;
 	struct files_struct *files;
+	struct signal_struct *signal;
 	struct bpf_local_storage *bpf_storage;
 	/* In the initial namespaces. */
 	int pid;
@@ -145,6 +152,8 @@ struct task_struct {
 	struct task_struct *group_leader;
 	/* Its numbers in all namespaces. */
 	struct pid *thread_pid;
+	/* The lower, the sooner it runs: 120 and the nice value, or below 100 if it runs before all of those. */
+	int prio;
 	unsigned in_iowait : 1;
 	char comm[16];
 } RELOCATED;

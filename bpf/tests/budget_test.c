@@ -28,7 +28,8 @@ struct pt_regs fake_regs;
 static struct slip_thread thread;
 static struct slip_served scratch, last_served;
 static int served_count;
-static uint64_t counts[SLIP_BUDGET_COUNTERS], taken_ns;
+static uint64_t counts[SLIP_BUDGET_COUNTERS];
+static struct taken taken, no_taken;
 static struct arrival arrival;
 static struct slip_listed listed;
 static struct slip_budget_target target;
@@ -106,8 +107,11 @@ void *fake_lookup(const void *map, const void *key)
 	if (map == &listening_ports) {
 		return *(const uint32_t *) key == SERVER_PORT ? &yes : NULL;
 	}
+	if (map == &no_time) {
+		return &no_taken;
+	}
 	if (map == &takers) {
-		return &taken_ns;
+		return &taken;
 	}
 	if (map == &exchanges) {
 		return &places[*(const uint32_t *) key];

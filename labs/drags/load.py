@@ -162,7 +162,7 @@ def report(clients, seconds):
         sys.exit(f"error: no request succeeded: {errors[:1]}")
     return {
         "requests": len(drag_ns), "seconds": round(seconds, 3), "errors": len(errors), "first_error": errors[0] if errors else None,
-        "mean_ms": round(statistics.mean(took_ns) / 1e6, 3), "p95_ms": round(quantile(took_ns, 0.95) / 1e6, 3),
+        "mean_ms": round(statistics.mean(took_ns) / 1e6, 3), "p50_ms": round(statistics.median(took_ns) / 1e6, 4), "p95_ms": round(quantile(took_ns, 0.95) / 1e6, 3),
         # Of a request, by its own clock.
         "drag_ms": round(statistics.mean(drag_ns) / 1e6, 3), "drag_p95_ms": round(quantile(drag_ns, 0.95) / 1e6, 3),
     }

@@ -251,6 +251,9 @@ pub(crate) struct DoctorOptions {
     /// Keep the recording in this file
     #[arg(short, long, value_name = "FILE", conflicts_with = "file")]
     pub(crate) output: Option<PathBuf>,
+    /// Overwrite that file if it exists
+    #[arg(long, requires = "output")]
+    pub(crate) force: bool,
     /// How the budget is kept; without this in the finest way that is allowed here
     #[arg(long, value_name = "RUNG", conflicts_with = "file", value_parser = rungs())]
     pub(crate) rung: Option<Rung>,

@@ -131,7 +131,7 @@ fn how(options: &DoctorOptions) -> RecordOptions {
         tasks: None,
         sampler: SamplerName::Auto,
         output: None::<PathBuf>,
-        force: false,
+        force: options.force,
         keep_query: false,
         native: false,
         opcodes: false,

@@ -373,7 +373,7 @@ mod tests {
             endpoint: redis(),
             command: "DEBUG".to_owned(),
             parts,
-            taker: Some(CpuTaker { name: "mysqld".to_owned(), is_worker: false, ns: 900_000 }),
+            taker: Some(CpuTaker { name: "mysqld".to_owned(), ns: 900_000, ..CpuTaker::default() }),
             stack: Ok(interner.stack(&frames)),
         }
     }
@@ -411,7 +411,13 @@ mod tests {
             ("php-fpm8.2", true, "woken 900.0 µs (php-fpm8.2 had the CPU, itself traced), write"),
             ("", false, "woken 900.0 µs (the CPU was idle), write"),
         ] {
-            let taker = Some(CpuTaker { name: name.to_owned(), is_worker, ns: 900_000 });
+            let taker = Some(CpuTaker {
+                name: name.to_owned(),
+                is_worker,
+                ns: 900_000,
+                preferred_ns: 0,
+                lengths: slip_model::Lengths::default(),
+            });
             let text = printer(TraceFormatName::Text)
                 .call(&TracedCall { taker, ..call.clone() }, &interner)
                 .unwrap();

@@ -66,9 +66,9 @@ pub static CFG016: Rule = Rule {
     title: "connections are configured to persist, and do not",
     means: "A persistent connection saves the next request making one, if that finds it: it has to be asked for in the same way, by the same \
             worker, and must not have been closed.",
-    decides: "PHP says, when it is asked (`--ask`), how many persistent connections to MySQL the worker has made and how often one was used \
-              again, and whether sessions are kept in Redis by persistent ones. With the latter, connections to Redis are counted from outside: \
-              nine for each ten requests, or more, are too many.",
+    decides: "PHP says, when it is asked (`--ask`), whether sessions are kept in Redis by persistent connections. Those to Redis are counted from \
+              outside: nine for each ten requests, or more, are too many. Of MySQL nothing is said: mysqlnd counts all that begin with \
+              mysqli_init() as persistent.",
     helps: "The same user, database, host and options in each request; a limit of connections that is no smaller than the number of workers; a \
             server that does not close idle connections within seconds.",
 };

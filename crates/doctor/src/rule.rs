@@ -73,9 +73,9 @@ pub static WAKE003: Rule = Rule {
             program this looks like a slow server or a slow client library; it is neither.",
     decides: "The scheduler tells when a thread is ready and when it runs: the time between is measured and not sampled. It is told from 2 % of \
               a request on. The cause: a CPU quota, if the kernel counts periods in which it held the workers' control groups back, while \
-              nobody had the CPU; steal, if the machine's host took CPUs away; the workers themselves or another program, by who had the CPU \
-              before the worker got it. A client library is never the cause: what it computes itself is CODE.",
-    helps: "A higher quota, or none; fewer workers than CPUs are there for, or more CPUs; the other program elsewhere or with a lower priority.",
+              nobody had the CPU; steal, if the machine's host took CPUs away; else by who had the CPU before the worker got it: somebody with a \
+              higher priority, the workers themselves, or another program, but for servers that work for these workers meanwhile. A client library is never the cause: what it computes itself is CODE.",
+    helps: "A higher quota, or none; fewer workers than CPUs are there for, or more CPUs; the other program elsewhere, or with no higher priority than the workers.",
 };
 
 /// Memory that is mapped and given back again and again.

@@ -256,7 +256,8 @@ mod tests {
     #[test]
     fn limits_are_of_lines_rules_and_the_whole() {
         let mut recording = pool(200, &[(Part::Boot, 2 * MS), (Part::Code, 8 * MS), (Part::Wake, 10 * MS)]);
-        of(&mut recording).takers = vec![CpuTaker { name: "sh".into(), is_worker: false, ns: 1_900 * MS }];
+        of(&mut recording).takers =
+            vec![CpuTaker { name: "sh".into(), ns: 1_900 * MS, ..CpuTaker::default() }];
         let sheet = sheet(&recording);
         assert_eq!(sheet.findings[0].rule, &WAKE003);
         let exceeds = |of, amount| sheet.exceeds(&Limit { of, amount });

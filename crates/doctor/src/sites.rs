@@ -10,6 +10,9 @@ use crate::{Statement, Value, tenths};
 /// Deepest stack that is followed.
 const MAX_DEPTH: usize = 1_024;
 
+/// Fewer samples name no function.
+pub(crate) const MIN_SAMPLES: u64 = 10;
+
 /// Functions that are named, at most.
 const MAX_SITES: usize = 3;
 

@@ -76,8 +76,13 @@ pub(crate) fn any_budget() -> impl Strategy<Value = Budget> {
     // Few names, so that some endpoints are the same.
     let endpoint =
         (0..3_u8).prop_map(|name| Endpoint { address: format!("10.0.0.{name}:80"), protocol: String::new() });
-    let taker =
-        (any::<bool>(), ns()).prop_map(|(is_worker, ns)| CpuTaker { name: String::new(), is_worker, ns });
+    let taker = (any::<bool>(), ns(), ns()).prop_map(|(is_worker, ns, preferred_ns)| CpuTaker {
+        name: String::new(),
+        is_worker,
+        ns,
+        lengths: slip_model::Lengths { ns, buckets: vec![1, ns % 1_000] },
+        preferred_ns,
+    });
     (
         prop::collection::vec(worker(), 0..4),
         prop::collection::vec(endpoint, 0..4),

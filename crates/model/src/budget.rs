@@ -200,19 +200,18 @@ impl Lengths {
         if bucket.is_multiple_of(2) { octave + octave / 4 } else { octave + octave / 4 * 3 }
     }
 
-    /// How many are in buckets that begin at `ns` or later: to within half an octave, those that are as long.
-    pub fn count_from(&self, ns: u64) -> u64 {
-        let from = (0..self.buckets.len()).filter(|bucket| Self::least_ns(*bucket) >= ns);
-        from.fold(0, |sum, bucket| sum.saturating_add(self.buckets[bucket]))
-    }
-
-    /// What those together have that [`Lengths::count_from`] counts, each taken as the middle of its bucket.
-    pub fn ns_from(&self, ns: u64) -> u64 {
-        let from = (0..self.buckets.len()).filter(|bucket| Self::least_ns(*bucket) >= ns);
-        let sum = from.fold(0_u64, |sum, bucket| {
-            sum.saturating_add(self.buckets[bucket].saturating_mul(Self::middle_ns(bucket)))
-        });
-        sum.min(self.ns)
+    /// Those in buckets that begin at `ns` or later: to within half an octave, those that are as long. Together they have the middle of
+    /// their bucket each, which is not exact.
+    #[must_use]
+    pub fn at_least(&self, ns: u64) -> Self {
+        let mut longer = Self::default();
+        for (bucket, count) in self.buckets.iter().enumerate() {
+            let count = if Self::least_ns(bucket) >= ns { *count } else { 0 };
+            longer.buckets.push(count);
+            longer.ns = longer.ns.saturating_add(count.saturating_mul(Self::middle_ns(bucket)));
+        }
+        longer.ns = longer.ns.min(self.ns);
+        longer
     }
 
     /// What all those in buckets have together at least.
@@ -293,6 +292,15 @@ pub struct Worker {
     /// For how long data had come and waited to be read while the worker, an event loop, was busy with something else.
     #[serde(default)]
     pub loop_blocked_ns: u64,
+    /// Page faults in requests.
+    #[serde(default)]
+    pub faults: u64,
+    /// Calls in requests that map memory, or give it back.
+    #[serde(default)]
+    pub memory_calls: u64,
+    /// The most memory that its process ever had at a time, in bytes, once it has ended; 0 if that is not known.
+    #[serde(default)]
+    pub most_bytes: u64,
     /// What it had to do with servers. In requests and between them.
     pub endpoints: Vec<EndpointTime>,
     /// It serves no requests: `serving` is its whole run, `between` the start-up before and `after` the exit.
@@ -343,6 +351,21 @@ pub struct CpuTaker {
     pub is_worker: bool,
     /// For how long workers were ready then.
     pub ns: u64,
+    /// How often for how long, if that is known.
+    #[serde(default)]
+    pub lengths: Lengths,
+    /// For how long of that its priority was higher than theirs.
+    #[serde(default)]
+    pub preferred_ns: u64,
+}
+
+/// So much CPU time may a control group use in each period.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CpuQuota {
+    /// All CPUs together, nanoseconds.
+    pub quota_ns: u64,
+    /// How long a period is, nanoseconds.
+    pub period_ns: u64,
 }
 
 /// All that was measured of workers and their requests.
@@ -379,6 +402,9 @@ pub struct Budget {
     pub throttled_periods: u64,
     /// For how long the workers' control groups were held back by their quotas, as the kernel counts it.
     pub throttled_ns: u64,
+    /// The quota of the group that was held back longest.
+    #[serde(default)]
+    pub quota: Option<CpuQuota>,
     /// Time of all CPUs of the machine together; 0 if it is not known.
     #[serde(default)]
     pub cpus_ns: u64,
@@ -414,9 +440,9 @@ mod tests {
         let quantiles = [0.2, 0.5, 0.75, 0.99].map(|share| lengths.quantile_ns(share, 4));
         assert_eq!(quantiles, [0, 448, 448, 1_792]);
         assert_eq!(Lengths::default().quantile_ns(0.5, 0), 0);
-        assert_eq!([0, 385, 2_000].map(|least_ns| lengths.ns_from(least_ns)), [2_688, 1_792, 0]);
+        assert_eq!([0, 385, 2_000].map(|least_ns| lengths.at_least(least_ns).ns), [2_688, 1_792, 0]);
         // From 256, 384, 512 ... on.
-        assert_eq!([0, 384, 385, 1_536, 1_537].map(|ns| lengths.count_from(ns)), [3, 3, 1, 1, 0]);
+        assert_eq!([0, 384, 385, 1_536, 1_537].map(|ns| lengths.at_least(ns).count()), [3, 3, 1, 1, 0]);
         assert_eq!(lengths.least_total_ns(), 2 * 384 + 1_536);
         let mut sum = Lengths::default();
         sum.add(&lengths);

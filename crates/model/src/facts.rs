@@ -30,6 +30,8 @@ pub struct WorkerMemory {
     pub title: String,
     /// What of its memory is there, whoever else has it, too.
     pub rss: u64,
+    /// By how much the most that it ever had is more than what it had when it was seen first; `None` if nobody looked then.
+    pub grown: Option<u64>,
     /// The same, each page divided by the number of processes that have it.
     pub pss: u64,
     /// What it alone has, and has written.

@@ -28,8 +28,8 @@ mod reading;
 mod recording;
 
 pub use budget::{
-    Budget, CallPart, CommandTime, CpuTaker, Endpoint, EndpointCalls, EndpointTime, Lengths, Part, PartTimes,
-    RunBegin, ServedRequest, Worker,
+    Budget, CallPart, CommandTime, CpuQuota, CpuTaker, Endpoint, EndpointCalls, EndpointTime, Lengths, Part,
+    PartTimes, RunBegin, ServedRequest, Worker,
 };
 pub use facts::{
     Facts, HugePages, HugePagesWish, MemoryGroup, MemoryKind, SharedKind, Sharing, WorkerMemory,

@@ -5,6 +5,8 @@ use std::fs::{self, File};
 use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
 
+use slip_model::CpuQuota;
+
 /// What quotas of control groups have done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Throttled {
@@ -89,6 +91,19 @@ impl Quotas {
         }
         self.groups.values().map(|group| group.done()).reduce(Throttled::plus)
     }
+
+    /// The quota of the group that has been held back longest, as it is now; `None` if none was.
+    pub fn strictest(&self) -> Option<CpuQuota> {
+        let held_back = self.groups.iter().filter(|(_, group)| group.done().ns > 0);
+        let (folder, _) = held_back.max_by_key(|(_, group)| group.done().ns)?;
+        let text = |name: &str| fs::read_to_string(format!("{folder}/{name}")).ok();
+        match text("cpu.max") {
+            Some(text) => parse_quota(&text),
+            None => {
+                parse_quota(&format!("{} {}", text("cpu.cfs_quota_us")?.trim(), text("cpu.cfs_period_us")?))
+            }
+        }
+    }
 }
 
 /// The inode of a group's counters, which no other group has, and what they say.
@@ -134,6 +149,13 @@ pub(crate) fn parse_throttled(text: &str) -> Option<Throttled> {
         throttled_periods: value("nr_throttled ").unwrap_or_default(),
         ns,
     })
+}
+
+/// Of `cpu.max`: the quota and the period in microseconds; `None` for none, which is `max`, or `-1` in version 1.
+pub(crate) fn parse_quota(text: &str) -> Option<CpuQuota> {
+    let (quota, period) = text.trim().split_once(' ')?;
+    let ns = |text: &str| text.parse::<u64>().ok()?.checked_mul(1_000);
+    Some(CpuQuota { quota_ns: ns(quota)?, period_ns: ns(period)? })
 }
 
 /// The time of the machine's CPUs so far, all together.
@@ -196,6 +218,9 @@ mod tests {
         assert_eq!(parse_throttled(&format!("{text}throttled_time 15000000\n")), Some(expected));
         assert_eq!(parse_throttled(&format!("usage_usec 5\n{text}throttled_usec 15000\n")), Some(expected));
         assert_eq!(parse_throttled("usage_usec 5\n"), None);
+        let quota = CpuQuota { quota_ns: 5_000_000, period_ns: 20_000_000 };
+        assert_eq!(parse_quota("5000 20000\n"), Some(quota));
+        assert_eq!(["max 100000\n", "-1 100000\n", "5000", ""].map(parse_quota), [None; 4]);
     }
 
     /// Makes a group's folder, beside it first, so that it has another inode than the one that is there.

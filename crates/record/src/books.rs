@@ -1,13 +1,14 @@
 //! Keeps the budget of the workers that are recorded: what the books of their threads say, as a [`Budget`] of the recording.
 
 use std::collections::{HashMap, HashSet};
+use std::fs;
 
 use slip_model::{Budget, Endpoint, Language, RunBegin, ServedRequest, Worker};
 use slip_probe::{
     BudgetEvent, BudgetSource, BudgetTarget, CpuTime, ProbeError, Quotas, RunStart, Rung, ServedTimes,
     SlowCall, ThreadTimes, listens,
 };
-use slip_remote::{LiveProcess, Symbols as _, command_line, thread_state};
+use slip_remote::{LiveProcess, Symbols as _, command_line, parse_maps, thread_state};
 
 use crate::title::title;
 use crate::{Sink, TargetIssue};
@@ -26,8 +27,10 @@ pub struct Books {
     refused: Vec<(Rung, ProbeError)>,
     /// Titles by pid.
     titles: HashMap<u32, String>,
-    /// PHP processes: requests that PHP itself has not begun are none.
+    /// Whether they run PHP.
     php: HashMap<u32, bool>,
+    /// Those among them whose code is no longer that of their file, where the breakpoints are.
+    moved: HashSet<u32>,
     /// Numbers of workers, by pid, thread and when they were first seen.
     numbers: HashMap<(u32, u32), u32>,
     workers: Vec<Worker>,
@@ -73,6 +76,7 @@ impl Books {
             refused: Vec::new(),
             titles: HashMap::new(),
             php: HashMap::new(),
+            moved: HashSet::new(),
             numbers: HashMap::new(),
             workers: Vec::new(),
             named: HashSet::new(),
@@ -140,6 +144,9 @@ impl Books {
         }
         self.titles.insert(pid, title.to_owned());
         self.php.insert(pid, is_php);
+        if is_php && self.uses_uprobes && has_moved_code(pid) {
+            self.moved.insert(pid);
+        }
         self.quotas.add(pid);
         let runtime = if is_php { None } else { runtime_of(pid) };
         let in_request = if is_php && self.is_by_looks() { request_marks_of(pid) } else { None };
@@ -227,7 +234,7 @@ impl Books {
         let cpu_time = CpuTime::now().since(self.cpu_time);
         let budget = Budget {
             rung: self.source.rung().name().to_owned(),
-            cannot_see: self.why_coarse().into_iter().chain(self.source.cannot_see()).collect(),
+            cannot_see: self.cannot_see(),
             window_ns: now_ns,
             workers: self.workers.clone(),
             calls: self.source.calls()?,
@@ -239,6 +246,7 @@ impl Books {
             quota_periods: throttled.map(|throttled| throttled.periods),
             throttled_periods: throttled.unwrap_or_default().throttled_periods,
             throttled_ns: throttled.unwrap_or_default().ns,
+            quota: self.quotas.strictest(),
             cpus_ns: cpu_time.all_ns,
             steal_ns: cpu_time.steal_ns,
             run_begin: self.run_begin,
@@ -276,13 +284,22 @@ impl Books {
         self.source.stop();
     }
 
+    fn cannot_see(&self) -> Vec<String> {
+        let moved = "PHP has moved its code to huge pages (opcache.huge_code_pages), away from breakpoints: its requests are told apart by \
+                     their connections, and its start-up is not";
+        let moved = (!self.moved.is_empty() && !self.is_by_looks()).then(|| moved.to_owned());
+        self.why_coarse().into_iter().chain(self.source.cannot_see()).chain(moved).collect()
+    }
+
     fn is_by_looks(&self) -> bool {
         self.source.rung() == Rung::Proc
     }
 
     fn served(&mut self, served: &ServedTimes) -> Option<ServedRequest> {
         let is_php = *self.php.get(&served.pid)?;
-        if served.is_run || is_php && self.uses_uprobes && !served.is_started {
+        // FPM answers some alone, as its status page.
+        let is_told = is_php && self.uses_uprobes && !self.moved.contains(&served.pid);
+        if served.is_run || is_told && !served.is_started {
             return None;
         }
         // One that began before the recording is in the worker's time alone: not all of it belongs here.
@@ -334,6 +351,9 @@ impl Books {
             worker.after = times.after;
             worker.shared_ns = times.shared_ns;
             worker.loop_blocked_ns = times.loop_blocked_ns;
+            worker.faults = times.faults;
+            worker.memory_calls = times.memory_calls;
+            worker.most_bytes = times.most_bytes;
             worker.endpoints = endpoints;
             worker.is_run = times.is_run;
         }
@@ -348,6 +368,18 @@ fn runtime_of(pid: u32) -> Option<(u64, u64)> {
     }
     let begin = process.symbol("_PyRuntime")?.0;
     Some((begin, begin.saturating_add(OLD_RUNTIME_BYTES)))
+}
+
+/// Whether PHP in process `pid` runs from a copy of its code: `opcache.huge_code_pages` makes one at the start, of no file.
+fn has_moved_code(pid: u32) -> bool {
+    let Some(code) = LiveProcess::open(pid).ok().and_then(|process| process.symbol("php_request_startup"))
+    else {
+        return false;
+    };
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+    parse_maps(&maps)
+        .iter()
+        .any(|mapping| mapping.inode == 0 && (mapping.start..mapping.end).contains(&code.0))
 }
 
 /// Where PHP says in process `pid` whether it is in a request.

@@ -22,8 +22,17 @@ const MAX_COMPARED_BYTES: u64 = 64 << 30;
 #[derive(Debug, Default)]
 pub(crate) struct FactsKeeper {
     groups: MemoryGroups,
-    /// By pid, how many page faults had read something when it was seen first.
-    faults: HashMap<u32, u64>,
+    /// By pid, what it was when it was seen first.
+    first: HashMap<u32, First>,
+}
+
+/// What a process was like when it was seen first.
+#[derive(Clone, Copy, Debug, Default)]
+struct First {
+    /// So many page faults had read something.
+    major_faults: u64,
+    /// So much memory it had.
+    rss: Option<u64>,
 }
 
 impl FactsKeeper {
@@ -31,7 +40,8 @@ impl FactsKeeper {
     pub(crate) fn add(&mut self, pid: u32) {
         self.groups.add(pid);
         if let Some(stat) = process_stat(pid) {
-            self.faults.insert(pid, stat.major_faults);
+            self.first
+                .insert(pid, First { major_faults: stat.major_faults, rss: status_bytes(pid, "VmRSS") });
         }
     }
 
@@ -61,6 +71,7 @@ impl FactsKeeper {
     /// The memory of a process; `None` if it has ended, or may not be read.
     fn worker(&self, pid: u32, title: String, look: &mut Look) -> Option<WorkerMemory> {
         let stat = process_stat(pid)?;
+        let first = self.first.get(&pid).copied().unwrap_or_default();
         let mappings = counted_mappings(pid).ok()?;
         let all = memory_counts(pid).unwrap_or_else(|_| sum(&mappings));
         let parent = stat.is_fork.then_some(stat.parent).filter(|parent| same_program(pid, *parent));
@@ -71,6 +82,7 @@ impl FactsKeeper {
             pid,
             title,
             rss: all.rss,
+            grown: first.rss.and_then(|rss| Some(status_bytes(pid, "VmHWM")?.saturating_sub(rss))),
             pss: all.pss,
             private_dirty: all.private_dirty,
             shared: all.shared,
@@ -78,14 +90,18 @@ impl FactsKeeper {
             anonymous_huge: all.anonymous_huge,
             code_huge: code_huge.fold(0, u64::saturating_add),
             swap: all.swap,
-            major_faults: stat
-                .major_faults
-                .saturating_sub(self.faults.get(&pid).copied().unwrap_or_default()),
+            major_faults: stat.major_faults.saturating_sub(first.major_faults),
             wants_huge_pages: huge_pages_wish(pid).or_else(|| huge_pages_wish(parent?)),
             refuses_huge_pages: status_value(pid, "THP_enabled").is_some_and(|value| value == "0"),
             sharing: parent.and_then(|parent| look.sharing(pid, parent, &mappings)),
         })
     }
+}
+
+/// An amount of memory among the lines of `/proc/PID/status`.
+fn status_bytes(pid: u32, key: &str) -> Option<u64> {
+    let kib: u64 = status_value(pid, key)?.strip_suffix(" kB")?.parse().ok()?;
+    kib.checked_mul(1_024)
 }
 
 /// One look at all workers.

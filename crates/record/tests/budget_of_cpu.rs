@@ -7,7 +7,7 @@ mod budget_support;
 use std::thread;
 use std::time::Duration;
 
-use slip_model::Part;
+use slip_model::{CpuQuota, Part};
 use slip_testkit::fpm::{Fpm, Pool};
 
 use self::budget_support::cpu::{Hogs, Quota, pin};
@@ -78,6 +78,7 @@ fn a_quota_that_holds_a_worker_back_is_told() {
         assert_share(budget.throttled_ns, drag_ns, 0.5..3.0, "as the kernel counts it");
         let group_ns = quota.throttled_ns();
         assert!(budget.throttled_ns <= group_ns, "the group, which is new: {group_ns} ns: {budget:?}");
+        assert_eq!(budget.quota, Some(CpuQuota { quota_ns: 5_000_000, period_ns: 20_000_000 }));
         // Each takes 15 ms of its CPU, of which it may have 5 in a period.
         assert!((1..=budget.quota_periods.unwrap()).contains(&budget.throttled_periods), "{budget:?}");
         assert!(budget.cpus_ns > budget.steal_ns, "{budget:?}");

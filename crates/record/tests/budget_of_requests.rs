@@ -12,7 +12,9 @@ use slip_testkit::fpm::Pool;
 
 use self::budget_support::php::{CLOCKS, Watched, builds, fetch_all, parse};
 use self::budget_support::python::gunicorn;
-use self::budget_support::{DRAG, REQUESTS, alone, assert_most, assert_most_blocked, drag, serving_ns, take};
+use self::budget_support::{
+    DRAG, REQUESTS, alone, assert_most, assert_most_blocked, drag, is_emulated, serving_ns, take,
+};
 
 #[test]
 fn work_after_the_response_is_told_apart() {
@@ -27,6 +29,27 @@ fn work_after_the_response_is_told_apart() {
         assert_eq!(serving_ns(&budget, Part::Sleep), 0);
         for request in requests {
             assert!(request.end_ns - request.response_ns >= DRAG.as_nanos() as u64, "{request:?}");
+        }
+    }
+}
+
+#[test]
+fn requests_of_code_that_was_moved_are_told_by_their_connections() {
+    let _alone = alone();
+    for build in builds() {
+        // PHP moves what is in whole huge pages, which differs from start to start.
+        for _ in 0..if is_emulated() { 1 } else { 8 } {
+            let pool = Pool { ini: &["opcache.huge_code_pages=1"], ..Pool::default() };
+            let script = "<?php usleep(15000); echo 15000000;";
+            let Some(watched) = Watched::start_pool(&build, pool, script) else { return };
+            let drag_ns = fetch_all(&watched.fpm);
+            let (budget, _) = watched.finish(REQUESTS);
+            let is_moved = budget.cannot_see.iter().any(|limit| limit.contains("huge_code_pages"));
+            let what = if is_moved { "moved code" } else { "code that was not moved" };
+            assert_most(serving_ns(&budget, Part::Sleep), drag_ns, &format!("{}: {what}", build.label()));
+            if is_moved {
+                break;
+            }
         }
     }
 }

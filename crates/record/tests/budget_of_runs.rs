@@ -81,6 +81,13 @@ fn assert_drag(program: &Path, by: &str, port: u16, part: Part) {
     assert!(budget.workers.iter().all(|thread| thread.is_run), "{budget:?}");
     assert!(main.between.total_ns() > 0 && main.after.total_ns() > 0, "start-up and exit: {main:?}");
     assert_share(main.serving.total_ns(), whole_ns, 0.97..1.2, &format!("{by}: the run"));
+    if part == Part::Memory {
+        assert!(
+            main.memory_calls >= 200 && main.most_bytes > 8 << 20,
+            "100 times 8 MiB, and no more: {main:?}"
+        );
+        assert!(main.most_bytes < 100 << 20, "{main:?}");
+    }
     match part {
         Part::Code | Part::Memory => assert_most(serving_ns(&budget, part), drag_ns, by),
         // The thread that holds the lock sleeps meanwhile.

@@ -220,7 +220,7 @@ fn worker_times(text: &mut String, table: &BudgetTable, style: Style) {
                 }
             }
             Line::Wake => {
-                for CpuTaker { name, is_worker, ns } in table.takers.iter().take(MAX_TAKERS) {
+                for CpuTaker { name, is_worker, ns, .. } in table.takers.iter().take(MAX_TAKERS) {
                     let (name, what) = match (&**name, is_worker) {
                         ("", _) => {
                             ("nobody".to_owned(), "the CPU was idle: being woken, or held back by a quota")

@@ -234,9 +234,7 @@ fn plain_finding(text: &mut String, number: usize, finding: &Finding, unit: Unit
             item(text, if at == 0 { what } else { "" }, &told(statement, style));
         }
     }
-    if let Some(gain) = &finding.gain {
-        item(text, "expect", &expected(gain, unit, style));
-    }
+    item(text, "expect", &expected(finding.gain.as_ref(), unit, style));
     text.push('\n');
 }
 
@@ -266,7 +264,8 @@ fn cost_of(cost: &Cost, unit: Unit) -> String {
 }
 
 /// `7.4 ms to 8.8 ms less for each request, by ...`.
-fn expected(gain: &Gain, unit: Unit, style: Style) -> String {
+fn expected(gain: Option<&Gain>, unit: Unit, style: Style) -> String {
+    let Some(gain) = gain else { return "not predicted".to_owned() };
     let [low, high] = [&gain.low, &gain.high].map(|value| style.value(value));
     let amount = if matches!(gain.low, Value::Ns(0) | Value::Bytes(0)) {
         format!("up to {high}")
@@ -370,9 +369,7 @@ fn markdown_finding(text: &mut String, number: usize, finding: &Finding, unit: U
             let _ = writeln!(text, "- **{what}**: {}", told(statement, style));
         }
     }
-    if let Some(gain) = &finding.gain {
-        let _ = writeln!(text, "- **expect**: {}", expected(gain, unit, style));
-    }
+    let _ = writeln!(text, "- **expect**: {}", expected(finding.gain.as_ref(), unit, style));
     text.push('\n');
 }
 

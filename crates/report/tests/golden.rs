@@ -240,7 +240,7 @@ fn headlines() {
 
 /// 400 requests of 20 ms, of which 15 are the quota's, with calls to Redis and a boot that samples have seen.
 fn ill() -> Recording {
-    use slip_model::{CallPart, CpuTaker, Lengths, Part, ServedRequest, Worker};
+    use slip_model::{CallPart, CpuQuota, CpuTaker, Lengths, Part, ServedRequest, Worker};
     const MS: u64 = 1_000_000;
     let mut recording = both_languages();
     let mut budget = by_hand::budget();
@@ -298,10 +298,11 @@ fn ill() -> Recording {
         ("GET".into(), 4_800, 4_800 * 30_000);
     budget.window_ns = at;
     (budget.cpus_ns, budget.steal_ns) = (2 * at, 0);
+    budget.quota = Some(CpuQuota { quota_ns: 5 * MS, period_ns: 20 * MS });
     (budget.quota_periods, budget.throttled_periods, budget.throttled_ns) = (Some(420), 400, 5_900 * MS);
     budget.takers = vec![
-        CpuTaker { name: String::new(), is_worker: false, ns: 5_800 * MS },
-        CpuTaker { name: "nginx".into(), is_worker: false, ns: 100 * MS },
+        CpuTaker { ns: 5_800 * MS, ..CpuTaker::default() },
+        CpuTaker { name: "nginx".into(), ns: 100 * MS, ..CpuTaker::default() },
     ];
     budget.lost_requests = 0;
     budget.requests = requests;

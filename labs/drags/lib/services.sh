@@ -76,6 +76,7 @@ $(if [[ $EUID == 0 ]]; then
 pm=static
 pm.max_children=$children
 pm.max_requests=0
+$(if [[ $(setting nice 0) != 0 ]]; then echo "process.priority=$(setting nice 0)"; fi)
 ping.path=/fpm-ping
 catch_workers_output=yes
 decorate_workers_output=no

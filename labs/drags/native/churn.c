@@ -1,5 +1,5 @@
-/* Rotates pictures: `churn churn|keep OPERATIONS FILE`. Each operation needs a buffer of 256 KiB. `churn` asks the kernel for one each time
- * and gives it back; `keep` has one for all, and computes for as long as that would have taken.
+/* Rotates pictures: `churn churn|malloc|keep OPERATIONS FILE`. Each operation needs a buffer of 256 KiB. `churn` asks the kernel for one each
+ * time and gives it back; `malloc` asks the allocator, which may do the same; `keep` has one for all, and computes for as long as `churn`.
  *
  * Writes to FILE, as JSON, how many operations there were, and how much CPU time one took, start-up and exit apart. */
 #include <stdint.h>
@@ -52,6 +52,19 @@ __attribute__((noinline)) static uint64_t with_new_buffer(void)
 	return sum;
 }
 
+__attribute__((noinline)) static uint64_t with_allocated_buffer(void)
+{
+	unsigned char *buffer = malloc(BUFFER_BYTES);
+	uint64_t sum;
+	if (!buffer) {
+		perror("malloc");
+		exit(1);
+	}
+	sum = rotate_picture(buffer, 1);
+	free(buffer);
+	return sum;
+}
+
 __attribute__((noinline)) static uint64_t with_same_buffer(void)
 {
 	static unsigned char *buffer;
@@ -64,16 +77,22 @@ int main(int argc, char **argv)
 {
 	uint64_t sum = 0, begin, took;
 	unsigned long operations = argc == 4 ? strtoul(argv[2], NULL, 10) : 0;
-	int churns = operations && strcmp(argv[1], "churn") == 0;
+	uint64_t (*operation)(void) = NULL;
 	FILE *file;
 
-	if (!operations || (!churns && strcmp(argv[1], "keep") != 0)) {
-		fprintf(stderr, "usage: %s churn|keep OPERATIONS FILE\n", argv[0]);
+	if (operations && strcmp(argv[1], "churn") == 0)
+		operation = with_new_buffer;
+	else if (operations && strcmp(argv[1], "malloc") == 0)
+		operation = with_allocated_buffer;
+	else if (operations && strcmp(argv[1], "keep") == 0)
+		operation = with_same_buffer;
+	if (!operation) {
+		fprintf(stderr, "usage: %s churn|malloc|keep OPERATIONS FILE\n", argv[0]);
 		return 2;
 	}
 	begin = cpu_ns();
 	for (unsigned long number = 0; number < operations; number++)
-		sum += churns ? with_new_buffer() : with_same_buffer();
+		sum += operation();
 	took = cpu_ns() - begin;
 	file = fopen(argv[3], "w");
 	if (!file) {

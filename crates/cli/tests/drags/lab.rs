@@ -26,6 +26,8 @@ pub(crate) struct Labs {
 pub(crate) struct Told {
     /// The sheet of `slip doctor`.
     pub(crate) sheet: Value,
+    /// The same by looks at `/proc`, as where the kernel takes no programs.
+    pub(crate) coarse: Option<Value>,
     /// What its load says, by its own clock.
     pub(crate) load: Value,
 }
@@ -57,22 +59,27 @@ impl Labs {
         }
         let target = self.target();
         let words: Vec<&str> = target.iter().map(String::as_str).collect();
-        let (ran, load) = if let Some(operations) = lab.operations {
-            let ran = doctor(&[&["--ops", &operations.to_string()], &words[..]].concat());
-            (ran, Load::start(self, &lab.name).finish())
-        } else {
-            let load = Load::start(self, &lab.name);
-            let ran = doctor(&[&["--duration", SECONDS], &words[..]].concat());
-            (ran, load.finish())
+        let operations = lab.operations.map(|operations| operations.to_string());
+        let watch = match &operations {
+            Some(operations) => ["--ops", operations],
+            None => ["--duration", SECONDS],
         };
+        let load = operations.is_none().then(|| Load::start(self, &lab.name));
+        let ran = doctor(&[&watch, &words[..]].concat());
+        // Looks at /proc tell nothing of the run of a program.
+        let coarse = load.is_some().then(|| doctor(&[&watch, &["--rung", "proc"], &words[..]].concat()));
+        let load = load.unwrap_or_else(|| Load::start(self, &lab.name)).finish();
         let errors = String::from_utf8_lossy(&ran.stderr);
         if [Some(4), Some(5)].contains(&ran.status.code()) {
             skip(&lab.name, errors.trim());
             return None;
         }
-        let sheet = serde_json::from_slice(&ran.stdout)
-            .unwrap_or_else(|error| panic!("{}: {error}: {errors}", lab.name));
-        Some(Told { sheet, load })
+        let sheet = |ran: &Output| {
+            serde_json::from_slice(&ran.stdout)
+                .unwrap_or_else(|error| panic!("{}: {error}: {ran:?}", lab.name))
+        };
+        let (sheet, coarse) = (sheet(&ran), coarse.as_ref().map(sheet));
+        Some(Told { sheet, coarse, load })
     }
 
     /// What `slip` is told to watch.

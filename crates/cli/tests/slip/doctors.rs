@@ -56,6 +56,18 @@ fn recorded(folder: &Path, count: u64, parts: &[(Part, u64)]) -> String {
     file.to_str().unwrap().to_owned()
 }
 
+/// Recordings of services that people run, by `bench/doctor/run sheets`. Who accepts another sheet has to have read it: each sentence
+/// is true of that service.
+#[test]
+fn sheets_of_real_services_are_those_that_were_read() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/recordings");
+    for name in ["wordpress", "mediawiki", "symfony", "flask", "aiohttp"] {
+        let ran = run(&["doctor", folder.join(format!("{name}.slip")).to_str().unwrap()]);
+        assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{name}: {}", ran.stdout);
+        insta::assert_snapshot!(format!("sheet_of_{name}"), ran.stdout);
+    }
+}
+
 #[test]
 fn a_recording_is_judged_and_limits_decide_the_status() {
     let folder = tempfile::tempdir().unwrap();

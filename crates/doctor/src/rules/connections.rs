@@ -1,8 +1,9 @@
 //! CONN002: connections that are made again and again, by server.
 
-use slip_model::CallPart;
+use slip_model::{CallPart, Language};
 
 use crate::case::{Case, called, cut, parts_ns};
+use crate::sites::{MIN_SAMPLES, Sites, is_in_kernel};
 use crate::{CONN002, Confidence, Cost, Finding, Gain, ServerTime, Statement, Unit, Value, Verdict};
 
 /// Less of a unit, in tenths of a per cent, is not told.
@@ -13,6 +14,9 @@ const EACH_REQUEST: u64 = 80;
 
 /// From so many of a hundred calls on that have a connection of their own, each has one, as good as.
 const EACH_CALL: u64 = 50;
+
+/// The kernel's functions for that.
+const CONNECT: [&str; 3] = ["__x64_sys_connect*", "__sys_connect", "__sys_connect_file"];
 
 /// Commands that clients send first on a connection.
 const HELLO: [&str; 4] = ["AUTH", "SELECT", "HELLO", "CLIENT"];
@@ -31,6 +35,10 @@ pub(super) fn judge(case: &Case<'_>) -> Verdict {
             found.push((ns, finding(case, server, ns)));
         }
     }
+    // Samples do not tell which server it was.
+    if let [(_, finding)] = &mut found[..] {
+        finding.evidence.extend(callers(case));
+    }
     if !found.is_empty() {
         return Verdict::Found(found.into_iter().map(|(_, finding)| finding).collect());
     }
@@ -45,6 +53,16 @@ pub(super) fn judge(case: &Case<'_>) -> Verdict {
             .with("time", Value::Ns(ns))
             .with("share", Value::Tenths(case.tenths(ns))),
     )
+}
+
+/// Who connects, if there are enough samples.
+fn callers(case: &Case<'_>) -> Vec<Statement> {
+    let interner = &case.recording.interner;
+    let sites = Sites::of(case.recording, |look| is_in_kernel(interner, look.sample.stack, &CONNECT));
+    if sites.count < MIN_SAMPLES {
+        return Vec::new();
+    }
+    sites.statements(case.recording, "{function}: {share} of {samples} samples in connect()")
 }
 
 fn servers<'a>(case: &'a Case<'_>) -> &'a [ServerTime] {
@@ -117,8 +135,8 @@ fn finding(case: &Case<'_>, server: &ServerTime, ns: u64) -> Finding {
     }
     let call_ns =
         calls(case, server).map_or_else(|| server.mean_ns().unwrap_or_default(), |calls| calls.mean_ns);
-    // A client that keeps its connection may ask whether it is still there, once for each time that it would have connected.
-    let check_ns = case.each(u128::from(call_ns) * u128::from(server.connects));
+    // A client that keeps its connection may ask whether it is still there, when it begins to use it in a unit.
+    let check_ns = call_ns.min(case.each(u128::from(call_ns) * u128::from(server.connects)));
     let wait_ns = case.each(server.wait_ns);
     Finding {
         rule: &CONN002,
@@ -143,18 +161,30 @@ fn finding(case: &Case<'_>, server: &ServerTime, ns: u64) -> Finding {
             )
             .with("workers", Value::Count(case.table.workers)),
         ],
-        fixes: vec![Statement::new(
-            "a persistent connection in the client's configuration (phpredis: pconnect, Predis: persistent, PDO: ATTR_PERSISTENT); connections that are said to be persistent are not, if this counts them",
-        )],
+        fixes: fixes(case, server),
         gain: Some(Gain {
             low: Value::Ns(ns.saturating_sub(check_ns)),
             high: Value::Ns(ns.saturating_add(case.each(hello_ns))),
             basis: Statement::new(
-                "the connections' own time; less one call for each if the client asks whether it is still there, and with what it sends first if that is not sent again",
+                "the connections' own time; less one call if the client asks whether it is still there, and with what it sends first if that is not sent again",
             ),
         }),
         confidence: if case.table.is_by_looks() { Confidence::Medium } else { Confidence::High },
     }
+}
+
+fn fixes(case: &Case<'_>, server: &ServerTime) -> Vec<Statement> {
+    let mut fixes = vec![Statement::new(
+        "a persistent connection in the client's configuration (phpredis: pconnect, Predis: persistent, PDO: ATTR_PERSISTENT); connections that are said to be persistent are not, if this counts them",
+    )];
+    let is_php = case.recording.processes.iter().any(|process| process.language == Language::Php);
+    if is_php && server.endpoint.protocol == "redis" {
+        fixes.push(
+            Statement::new("or without a change of the application: the PHP extension, with slipstream.keep={server} (the address as the client has it)")
+                .with("server", Value::Name(format!("redis://{}", server.endpoint.address))),
+        );
+    }
+    fixes
 }
 
 /// Commands that come once for each connection, and how long they take.

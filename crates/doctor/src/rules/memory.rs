@@ -1,17 +1,19 @@
 //! MEM004: memory that is mapped and given back again and again.
 
+use std::collections::BTreeMap;
+
 use slip_model::WaitReason;
 
 use crate::case::{Case, cut};
-use crate::sites::{Sites, is_in_kernel};
+use crate::sites::{MIN_SAMPLES, Sites, is_in_kernel};
 use crate::{Confidence, Cost, Finding, Gain, Line, MEM004, Statement, Unit, Value, Verdict, tenths};
 
 /// Less of a unit, in tenths of a per cent, is not told: memory has to be touched for the first time by anybody, and PHP gives its heap back after
 /// each request, which takes a short one up to 6 % where nothing is wrong.
 const MIN_TENTHS: u64 = 80;
 
-/// Fewer samples name no function.
-const MIN_SAMPLES: u64 = 10;
+/// Of x86-64.
+const PAGE_BYTES: u64 = 4_096;
 
 /// With so large a share of it, in tenths of a per cent, in such calls, memory is given back and not only got: to map what a program grows by
 /// takes next to nothing beside touching it.
@@ -71,6 +73,8 @@ pub(super) fn judge(case: &Case<'_>) -> Verdict {
     let mut evidence = vec![of_memory(
         "{time} of each {unit}, {share}, in the kernel for memory: mmap, munmap, brk, madvise, and page faults",
     )];
+    let faulted = Faults::of(case);
+    evidence.extend(faulted.statements(case));
     let is_sampled = both.count >= MIN_SAMPLES;
     if is_sampled {
         let called = tenths(calls.ns.into(), both.ns.into());
@@ -125,11 +129,11 @@ pub(super) fn judge(case: &Case<'_>) -> Verdict {
         ruled_out,
         fixes,
         gain: Some(Gain {
-            low: if is_sampled {
-                Value::Ns(cut(u128::from(ns) * u128::from(calls.ns) / u128::from(both.ns.max(1))))
+            low: Value::Ns(faulted.again_ns(ns).max(if is_sampled {
+                share_of(ns, calls.ns, both.ns)
             } else {
-                Value::Ns(0)
-            },
+                0
+            })),
             high: Value::Ns(ns),
             basis: Statement::new(
                 "memory that is kept is neither mapped nor cleared again; page faults stay for what is touched for the first time",
@@ -137,6 +141,72 @@ pub(super) fn judge(case: &Case<'_>) -> Verdict {
         }),
         confidence: if is_sampled { Confidence::High } else { Confidence::Medium },
     }])
+}
+
+/// Page faults of all units, and the calls that map memory or give it back.
+struct Faults {
+    faults: u64,
+    calls: u64,
+    /// By how much the processes have grown; `None` if that is not known of all of them.
+    grown_bytes: Option<u64>,
+}
+
+impl Faults {
+    fn of(case: &Case<'_>) -> Self {
+        let is_run = case.unit != Unit::Request;
+        let looked_at = case.recording.facts.iter().flat_map(|facts| &facts.workers);
+        let looked_at: BTreeMap<u32, Option<u64>> =
+            looked_at.map(|worker| (worker.pid, worker.grown)).collect();
+        let mut found = Self { faults: 0, calls: 0, grown_bytes: None };
+        let mut grown: BTreeMap<u32, Option<u64>> = BTreeMap::new();
+        for worker in case.budget.workers.iter().filter(|worker| worker.is_run == is_run) {
+            found.faults = found.faults.saturating_add(worker.faults);
+            found.calls = found.calls.saturating_add(worker.memory_calls);
+            // One that has ended may have begun with nothing.
+            let ended = (worker.most_bytes > 0).then_some(worker.most_bytes);
+            let bytes = ended.or_else(|| looked_at.get(&worker.pid).copied().flatten());
+            let of_process = grown.entry(worker.pid).or_default();
+            *of_process = (*of_process).max(bytes);
+        }
+        found.grown_bytes =
+            grown.into_values().try_fold(0_u64, |sum, bytes| Some(sum.saturating_add(bytes?)));
+        found
+    }
+
+    /// Faults for memory that had been there before: more than the processes grew by.
+    fn again(&self) -> Option<u64> {
+        Some(self.faults.saturating_sub(self.grown_bytes? / PAGE_BYTES))
+    }
+
+    /// Their part of so much time.
+    fn again_ns(&self, ns: u64) -> u64 {
+        share_of(ns, self.again().unwrap_or_default(), self.faults)
+    }
+
+    fn statements(&self, case: &Case<'_>) -> Vec<Statement> {
+        if self.faults == 0 {
+            return Vec::new();
+        }
+        let each = Statement::new(
+            "{faults} page faults and {calls} calls that map memory or give it back for each {unit}",
+        )
+        .by("page_fault_user, sys_enter_mmap, sys_enter_munmap")
+        .with("faults", Value::Hundredths(case.rate(self.faults)))
+        .with("calls", Value::Hundredths(case.rate(self.calls)))
+        .with("unit", Value::Word(case.unit.name()));
+        let again = self.again().filter(|again| *again > 0).zip(self.grown_bytes).map(|(again, grown)| {
+            Statement::new("{share} of these faults are for memory that was there before: the processes grew by {grown} at most")
+                .by("VmHWM")
+                .with("share", Value::Tenths(tenths(again.into(), self.faults.into())))
+                .with("grown", Value::Bytes(grown))
+        });
+        [each].into_iter().chain(again).collect()
+    }
+}
+
+/// `of` as `part` is of `all`; 0 of nothing.
+fn share_of(of: u64, part: u64, all: u64) -> u64 {
+    cut((u128::from(of) * u128::from(part)).checked_div(all.into()).unwrap_or_default()).min(of)
 }
 
 #[cfg(test)]
@@ -173,6 +243,21 @@ mod tests {
         let finding = found(judge, &recording);
         assert_eq!((finding.cause, finding.confidence), ("mapping", Confidence::High));
         assert_eq!(finding.evidence[2].value("function"), Some(&Value::Name("load (/srv/a.php:3)".into())));
+        assert_eq!(finding.evidence[2].value("share"), Some(&Value::Tenths(750)));
+        assert_eq!(finding.gain.unwrap().low, Value::Ns(7_500_000));
+    }
+
+    #[test]
+    fn faults_are_avoided_but_for_those_that_a_process_grows_by() {
+        let mut recording = pool(200, &[(Part::Code, 10 * MS), (Part::Memory, 10 * MS)]);
+        let worker = &mut of(&mut recording).workers[0];
+        (worker.faults, worker.memory_calls) = (200 * 64, 200 * 2);
+        let finding = found(judge, &recording);
+        assert_eq!(finding.evidence[1].value("faults"), Some(&Value::Hundredths(6_400)));
+        assert_eq!((finding.evidence.len(), finding.gain.unwrap().low), (2, Value::Ns(0)));
+        // A quarter of them is for what the process has in the end.
+        of(&mut recording).workers[0].most_bytes = 200 * 16 * PAGE_BYTES;
+        let finding = found(judge, &recording);
         assert_eq!(finding.evidence[2].value("share"), Some(&Value::Tenths(750)));
         assert_eq!(finding.gain.unwrap().low, Value::Ns(7_500_000));
     }

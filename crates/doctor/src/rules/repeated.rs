@@ -74,7 +74,7 @@ fn all_ns(calls: &CallTimes) -> u64 {
 /// The same but for the time in which a CPU was had by somebody else: that is no matter of how many calls there are, and WAKE003 has it.
 fn own_ns(case: &Case<'_>, calls: &CallTimes) -> u64 {
     let ready = case.lengths(calls, CallPart::Running);
-    all_ns(calls).saturating_sub(ready.map_or(0, |lengths| lengths.ns_from(TAKEN_NS)))
+    all_ns(calls).saturating_sub(ready.map_or(0, |lengths| lengths.at_least(TAKEN_NS).ns))
 }
 
 /// The same of those with one command.

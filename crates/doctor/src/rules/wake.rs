@@ -29,14 +29,19 @@ const MIN_STOLEN: u64 = 500;
 /// What is most of something.
 const MOST: u64 = 500;
 
-/// A call waits late if it waits for a CPU for so long: what waking takes on an idle machine is a twentieth of that.
+/// A call is late if the worker waits for a CPU for so long after its answer has come: what waking takes on an idle machine is a twentieth of that.
 const LATE_NS: u64 = 1_000_000;
+
+/// Who had the CPU for less than this each time has taken turns: a server answers, or takes a question, and goes to sleep. Nothing is wrong
+/// with that, however often it comes.
+const TURN_NS: u64 = 200_000;
 
 /// What took the CPU away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cause {
     Quota,
     Steal,
+    Priority,
     Workers,
     Other,
     Unknown,
@@ -52,6 +57,11 @@ struct Shares {
     /// Of the program that had most of it, which is no worker.
     other: u64,
     others: u64,
+    /// Of whoever ran before the workers because of a higher priority.
+    preferred: u64,
+    /// Of others that had it for [`TURN_NS`] at most each time, or that are servers and worked for the workers meanwhile: those would have
+    /// waited for the answer in any case.
+    turns: u64,
     nobody: u64,
 }
 
@@ -72,6 +82,13 @@ pub(super) fn judge(case: &Case<'_>) -> Verdict {
         // Nobody had it, and no quota held it back: it had to wake up.
         let text = "{time}, {share}, and mostly of a CPU that was idle and had to wake up, with no quota in force that held it back";
         return Verdict::Quiet(of_unit(Statement::new(text)));
+    }
+    let turns_ns = cut(u128::from(ns) * u128::from(shares.turns) / 1_000).min(ns);
+    if !matches!(cause, Cause::Quota | Cause::Steal) && case.tenths(ns - turns_ns) < least {
+        let text = "{time}, {share}, of which {turns} were the work of servers on this machine for these workers, on the same CPU, or turns of less \
+                    than {most}";
+        let turns = Statement::new(text).with("turns", Value::Ns(turns_ns)).with("most", Value::Ns(TURN_NS));
+        return Verdict::Quiet(of_unit(turns));
     }
     let (late, server) = late_call(case).unzip();
     let mut evidence = vec![of_unit(Statement::new(
@@ -120,6 +137,11 @@ impl Shares {
             workers: taken(&|taker| taker.is_worker),
             other: tenths(first.into(), known),
             others: taken(&is_other),
+            preferred: tenths(budget.takers.iter().map(|taker| u128::from(taker.preferred_ns)).sum(), known),
+            turns: tenths(
+                budget.takers.iter().filter(|taker| is_other(taker)).map(|taker| turns_ns(case, taker)).sum(),
+                known,
+            ),
             nobody: taken(&|taker| taker.name.is_empty()),
         }
     }
@@ -129,6 +151,8 @@ impl Shares {
             Cause::Quota
         } else if self.steal >= MIN_STEAL && self.stolen >= MIN_STOLEN {
             Cause::Steal
+        } else if self.preferred * 2 > self.workers + self.others && self.preferred > self.nobody {
+            Cause::Priority
         } else if self.workers > self.others && self.workers > self.nobody {
             Cause::Workers
         } else if self.others > self.nobody {
@@ -141,6 +165,7 @@ impl Shares {
     fn confidence(&self, cause: Cause, case: &Case<'_>) -> Confidence {
         let is_clear = match cause {
             Cause::Quota => self.throttled >= MOST,
+            Cause::Priority => self.preferred >= MOST,
             Cause::Workers => self.workers >= MOST,
             Cause::Other => self.other >= MOST,
             // That time was stolen just then is not seen.
@@ -151,11 +176,36 @@ impl Shares {
     }
 }
 
+/// What of its time was turns with the workers, or work for them.
+fn turns_ns(case: &Case<'_>, taker: &slip_model::CpuTaker) -> u128 {
+    let mean_ns = taker.lengths.ns.checked_div(taker.lengths.count());
+    if mean_ns.is_some_and(|ns| ns < TURN_NS) {
+        return taker.ns.into();
+    }
+    let answers = |calls: &&CallTimes| is_server(&taker.name, &calls.endpoint.protocol);
+    let work_ns =
+        case.table.calls.iter().filter(answers).map(|calls| u128::from(parts_ns(calls, &[CallPart::Work])));
+    work_ns.sum::<u128>().min(taker.ns.into())
+}
+
+/// Whether a thread of this name is of a server that speaks this.
+fn is_server(name: &str, protocol: &str) -> bool {
+    let names: &[&str] = match protocol {
+        "redis" => &["redis-server", "valkey-server"],
+        "mysql" => &["mysqld", "mariadbd"],
+        "postgresql" => &["postgres"],
+        "memcached" => &["memcached"],
+        _ => &[],
+    };
+    names.contains(&name)
+}
+
 impl Cause {
     fn key(self) -> &'static str {
         match self {
             Self::Quota => "cpu_quota",
             Self::Steal => "steal",
+            Self::Priority => "priority",
             Self::Workers => "own_workers",
             Self::Other => "another_process",
             Self::Unknown => "unknown",
@@ -169,10 +219,20 @@ fn other(case: &Case<'_>) -> Value {
     taker.map_or(Value::Word("nobody"), |taker| Value::Name(taker.name.clone()))
 }
 
+/// The program that ran longest before the workers because of its priority.
+fn preferred(case: &Case<'_>) -> Value {
+    let taker = case.budget.takers.iter().max_by_key(|taker| taker.preferred_ns);
+    taker.map_or(Value::Word("nobody"), |taker| Value::Name(taker.name.clone()))
+}
+
 fn headline(case: &Case<'_>, cause: Cause) -> Statement {
     match cause {
         Cause::Quota => Statement::new("a CPU quota holds the workers back"),
         Cause::Steal => Statement::new("the machine's host gives its CPUs to others"),
+        Cause::Priority => {
+            Statement::new("{program} has a higher priority, and the CPU that workers are ready for")
+                .with("program", preferred(case))
+        }
         Cause::Workers => Statement::new("more workers want to run than there are CPUs for"),
         Cause::Other => {
             Statement::new("{program} has the CPU that workers are ready for").with("program", other(case))
@@ -186,27 +246,24 @@ fn late_call<'a>(case: &'a Case<'_>) -> Option<(Statement, &'a CallTimes)> {
     let ready_ns = |times: &&CallTimes| part(times, CallPart::Running).map_or(0, |row| row.ns);
     let times = case.table.calls.iter().max_by_key(ready_ns)?;
     let ready = part(times, CallPart::Running)?;
-    let late = late_calls(case, times);
-    if late == 0 {
+    let late = case.lengths(times, CallPart::Running)?.at_least(LATE_NS);
+    let count = late.count();
+    if count == 0 {
         return None;
     }
     let statement = Statement::new(
-        "{server}: after {late} of {calls} answers had come the worker waited {least} or longer for a CPU (p95 of all {p95}, p99 {p99})",
+        "{server}: after {late} of {calls} answers had come the worker waited {least} or longer for a CPU (p50 of these {late_p50}, p95 {late_p95}; p95 \
+         of all answers {p95})",
     )
     .by("sched_switch")
     .with("server", called(&times.endpoint))
-    .with("late", Value::Count(late))
+    .with("late", Value::Count(count))
     .with("calls", Value::Count(times.calls))
     .with("least", Value::Ns(LATE_NS))
-    .with("p95", Value::Ns(ready.spread.p95_ns))
-    .with("p99", Value::Ns(ready.spread.p99_ns));
+    .with("late_p50", Value::Ns(late.quantile_ns(0.5, count)))
+    .with("late_p95", Value::Ns(late.quantile_ns(0.95, count)))
+    .with("p95", Value::Ns(ready.spread.p95_ns));
     Some((statement, times))
-}
-
-/// Calls to this server after which the worker waited for [`LATE_NS`] or longer, to within half an octave.
-fn late_calls(case: &Case<'_>, times: &CallTimes) -> u64 {
-    let lengths = case.lengths(times, CallPart::Running);
-    lengths.map_or(0, |lengths| lengths.count_from(LATE_NS))
 }
 
 fn part(times: &CallTimes, part: CallPart) -> Option<&CallPartTime> {
@@ -233,7 +290,13 @@ fn by_kernel(case: &Case<'_>, shares: &Shares, cause: Cause) -> Vec<Statement> {
     match cause {
         Cause::Quota => {
             let nobody = takers("{share} of the time nobody had the CPU meanwhile", shares.nobody);
-            [quota()].into_iter().chain(knows_takers.then_some(nobody)).collect()
+            let allowed = budget.quota.map(|quota| {
+                Statement::new("the control group may use {quota} of CPU time in each {period}")
+                    .by("cpu.max")
+                    .with("quota", Value::Ns(quota.quota_ns))
+                    .with("period", Value::Ns(quota.period_ns))
+            });
+            [quota()].into_iter().chain(allowed).chain(knows_takers.then_some(nobody)).chain(held_back(case)).collect()
         }
         Cause::Steal => vec![
             Statement::new("the host took {share} of the machine's CPUs, {time}")
@@ -252,6 +315,13 @@ fn by_kernel(case: &Case<'_>, shares: &Shares, cause: Cause) -> Vec<Statement> {
             }
             found
         }
+        Cause::Priority => vec![
+            takers(
+                "{share} of the time somebody with a higher priority than the worker's had the CPU, {program} most of it",
+                shares.preferred,
+            )
+            .with("program", preferred(case)),
+        ],
         Cause::Other => {
             vec![takers("{share} of the time it was {program}", shares.other).with("program", other(case))]
         }
@@ -260,6 +330,21 @@ fn by_kernel(case: &Case<'_>, shares: &Shares, cause: Cause) -> Vec<Statement> {
         }
         Cause::Unknown => vec![Statement::new("who had the CPU meanwhile is not seen in this way")],
     }
+}
+
+/// For how long nobody had the CPU that a worker was ready for, each time, but for the moments that waking it takes.
+fn held_back(case: &Case<'_>) -> Option<Statement> {
+    let nobody = case.budget.takers.iter().find(|taker| taker.name.is_empty())?;
+    let long = nobody.lengths.at_least(LATE_NS);
+    let count = long.count();
+    let statement =
+        Statement::new("{count} times a worker was held back for {least} or longer: p50 {p50}, p95 {p95}")
+            .by("sched_switch")
+            .with("count", Value::Count(count))
+            .with("least", Value::Ns(LATE_NS))
+            .with("p50", Value::Ns(long.quantile_ns(0.5, count)))
+            .with("p95", Value::Ns(long.quantile_ns(0.95, count)));
+    (count > 0).then_some(statement)
 }
 
 fn ruled_out(case: &Case<'_>, shares: &Shares, cause: Cause, server: Option<&CallTimes>) -> Vec<Statement> {
@@ -290,6 +375,11 @@ fn ruled_out(case: &Case<'_>, shares: &Shares, cause: Cause, server: Option<&Cal
     if !budget.takers.is_empty() {
         let takers =
             |text, share| Statement::new(text).by("sched_switch").with("share", Value::Tenths(share));
+        if !matches!(cause, Cause::Priority) && shares.preferred < MOST {
+            let text =
+                "priorities: {share} of the time somebody with a higher one than the worker's had the CPU";
+            out.push(takers(text, shares.preferred));
+        }
         if !matches!(cause, Cause::Workers) && shares.workers < MOST {
             out.push(takers("too many workers: {share} of the time another one had the CPU", shares.workers));
         }
@@ -352,6 +442,13 @@ fn fixes(case: &Case<'_>, cause: Cause) -> Vec<Statement> {
             ]
         }
         Cause::Steal => vec![Statement::new("another host, or an instance whose CPUs are its own")],
+        Cause::Priority => vec![
+            Statement::new(
+                "the workers' priority no lower than that of {program} (PHP-FPM: process.priority; systemd: Nice=, CPUSchedulingPolicy=), or {program} \
+                 on other CPUs",
+            )
+            .with("program", preferred(case)),
+        ],
         Cause::Workers => vec![Statement::new(
             "more CPUs, or as many workers as there are CPUs for; what each request computes is in CODE",
         )],
@@ -380,6 +477,11 @@ fn gain(ns: u64, shares: &Shares, cause: Cause) -> Option<Gain> {
             shares.others.max(shares.other),
             "the share of the time in which others had the CPU",
         ),
+        Cause::Priority => (
+            0,
+            shares.preferred,
+            "the share of the time in which somebody with a higher priority had the CPU: with the same one both still want it",
+        ),
         Cause::Workers => (0, shares.workers, "the share of the time in which other workers had the CPU"),
         Cause::Steal | Cause::Unknown => return None,
     };
@@ -388,7 +490,7 @@ fn gain(ns: u64, shares: &Shares, cause: Cause) -> Option<Gain> {
 
 #[cfg(test)]
 mod tests {
-    use slip_model::{CpuTaker, EndpointTime, Recording};
+    use slip_model::{CpuTaker, EndpointTime, Lengths, Recording};
 
     use super::*;
     use crate::support::{ask, assert_quiet, found, lengths, of, pool, serve};
@@ -400,7 +502,13 @@ mod tests {
         let mut recording = pool(200, &[(Part::Code, 5 * MS), (Part::Wake, 15 * MS)]);
         of(&mut recording).takers = takers
             .iter()
-            .map(|(name, is_worker, ns)| CpuTaker { name: (*name).into(), is_worker: *is_worker, ns: *ns })
+            .map(|(name, is_worker, ns)| CpuTaker {
+                name: (*name).into(),
+                is_worker: *is_worker,
+                ns: *ns,
+                preferred_ns: 0,
+                lengths: Lengths::default(),
+            })
             .collect();
         recording
     }
@@ -432,6 +540,7 @@ mod tests {
             (late.value("late"), late.value("calls")),
             (Some(&Value::Count(200)), Some(&Value::Count(1_000)))
         );
+        assert_eq!(late.value("late_p95"), Some(&Value::Ns(14_680_064)));
         let throttled = finding.evidence.iter().find(|statement| statement.probe == "cpu.stat").unwrap();
         assert_eq!(throttled.value("throttled"), Some(&Value::Count(200)));
         let texts: Vec<_> = finding.ruled_out.iter().map(|statement| statement.text).collect();
@@ -455,6 +564,12 @@ mod tests {
         assert!(finding.ruled_out.iter().any(|out| out.text.starts_with("a CPU quota: none")), "{finding:?}");
         let workers = ready(&[("php-fpm", true, 2_000 * MS), ("sh", false, 500 * MS)]);
         assert_eq!(found(judge, &workers).cause, "own_workers");
+        // Who is preferred is to blame for that, whoever it is.
+        let mut recording = hogs.clone();
+        of(&mut recording).takers[0].preferred_ns = 1_900 * MS;
+        let finding = found(judge, &recording);
+        assert_eq!((finding.cause, finding.confidence), ("priority", Confidence::High));
+        assert_eq!(finding.headline.value("program"), Some(&Value::Name("sh".into())));
         // A quota that held back for a moment is not what they wait for.
         let mut recording = hogs.clone();
         let budget = of(&mut recording);
@@ -476,6 +591,30 @@ mod tests {
     }
 
     #[test]
+    fn turns_with_a_server_are_nobody_s_fault() {
+        let mut recording = pool(200, &[(Part::Code, 22 * MS), (Part::Wake, 3 * MS)]);
+        let taker = CpuTaker {
+            name: "redis-server".into(),
+            ns: 590 * MS,
+            lengths: lengths(100, 5_900_000),
+            ..CpuTaker::default()
+        };
+        of(&mut recording).takers = vec![taker];
+        assert_eq!(found(judge, &recording).cause, "another_process");
+        // 30 us after each of 100 answers in a request.
+        of(&mut recording).takers[0].lengths = lengths(20_000, 30_000);
+        assert_quiet(judge, &recording);
+        // Longer, and it worked for the workers all that time: they would have waited for it.
+        of(&mut recording).takers[0].lengths = lengths(1_000, 590_000);
+        let time = EndpointTime { calls: 1_000, wait_ns: 100 * MS, ..EndpointTime::default() };
+        let parts = [(CallPart::Work, lengths(1_000, 600_000))];
+        serve(&mut recording, ["127.0.0.1:6379", "redis"], time, &parts, &[]);
+        assert_quiet(judge, &recording);
+        of(&mut recording).takers[0].name = "backup".into();
+        assert_eq!(found(judge, &recording).cause, "another_process");
+    }
+
+    #[test]
     fn looks_tell_a_quota_and_not_who_had_the_cpu() {
         let mut recording = ready(&[]);
         of(&mut recording).rung = "proc".into();
@@ -489,7 +628,7 @@ mod tests {
     #[test]
     fn little_is_not_told() {
         let mut recording = pool(200, &[(Part::Code, 96 * MS), (Part::Wake, 4 * MS)]);
-        let taker = CpuTaker { name: "redis-server".into(), is_worker: false, ns: 790 * MS };
+        let taker = CpuTaker { name: "redis-server".into(), ns: 790 * MS, ..CpuTaker::default() };
         of(&mut recording).takers = vec![taker];
         assert_quiet(judge, &recording);
         // The same of a quota is.

@@ -139,7 +139,13 @@ pub(crate) fn budget() -> Budget {
     ];
     let endpoint =
         |address: &str, protocol: &str| Endpoint { address: address.into(), protocol: protocol.into() };
-    let taker = |name: &str, is_worker, ns| CpuTaker { name: name.into(), is_worker, ns };
+    let taker = |name: &str, is_worker, ns| CpuTaker {
+        name: name.into(),
+        is_worker,
+        ns,
+        preferred_ns: 0,
+        lengths: slip_model::Lengths::default(),
+    };
     Budget {
         rung: "tracepoints".into(),
         cannot_see: vec!["What an answer is for.".into()],
@@ -159,6 +165,7 @@ pub(crate) fn budget() -> Budget {
             taker("php-fpm8.2", true, 5_000),
         ],
         quota_periods: Some(40),
+        quota: None,
         throttled_periods: 2,
         throttled_ns: 30_000,
         steal_ns: 1_000,

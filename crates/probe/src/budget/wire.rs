@@ -16,8 +16,11 @@ const COMMAND_BYTES: usize = 16;
 /// `SLIP_TASK_NAME_BYTES`
 const TASK_NAME_BYTES: usize = 16;
 
+/// Of x86-64.
+const PAGE_BYTES: u64 = 4_096;
+
 /// `struct slip_thread`
-const THREAD_BYTES: usize = 120 + 5 * 8 * PARTS + ENDPOINTS * 48 + 48 + 32 + OPEN * 32 + 8;
+const THREAD_BYTES: usize = 120 + 5 * 8 * PARTS + ENDPOINTS * 48 + 48 + 56 + OPEN * 32 + 8;
 
 /// `struct slip_listed`
 pub(crate) const LISTED_BYTES: usize = 8 + THREAD_BYTES;
@@ -33,6 +36,8 @@ const STARTED: u32 = 2;
 const RUN: u32 = 4;
 const CALL_TAKEN: u32 = 1;
 const CALL_TAKEN_BY_WORKER: u32 = 2;
+const TAKER_WORKER: u8 = 1;
+const TAKER_PREFERRED: u8 = 2;
 
 const IDLE: u32 = PARTS as u32;
 const UNKNOWN: u32 = 128;
@@ -76,6 +81,12 @@ pub struct ThreadTimes {
     pub ended: u64,
     /// Requests that it could not be remembered to have.
     pub crowded: u64,
+    /// Page faults in requests.
+    pub faults: u64,
+    /// Calls in requests that map memory or give it back.
+    pub memory_calls: u64,
+    /// The most memory that the process ever had at a time, once it has ended; else 0.
+    pub most_bytes: u64,
     /// Requests that are under way.
     pub opened: u32,
     /// What it does is not known yet.
@@ -172,6 +183,19 @@ impl Words<'_> {
         }
         Some(times)
     }
+
+    /// All together, and how often for how long.
+    fn lengths(&mut self) -> Option<Lengths> {
+        let ns = self.u64()?;
+        let mut buckets = Vec::with_capacity(BUCKETS);
+        for _ in 0..BUCKETS {
+            buckets.push(self.u32()?.into());
+        }
+        while buckets.last() == Some(&0) {
+            buckets.pop();
+        }
+        Some(Lengths { ns, buckets })
+    }
 }
 
 impl ThreadTimes {
@@ -205,6 +229,7 @@ impl ThreadTimes {
         let (mut idle_ns, mut shared_ns, loop_blocked_ns) = (words.u64()?, words.u64()?, words.u64()?);
         let (mut between, mut serving, mut after) = (words.parts()?, words.parts()?, words.parts()?);
         let (ended, crowded) = (words.u64()?, words.u64()?);
+        let (faults, memory_calls, most_pages) = (words.u64()?, words.u64()?, words.u64()?);
         // looped_ns, loop_blocked_until_ns, open, is_shared
         words.0.get(16 + OPEN * 32 + 8..).filter(|rest| rest.is_empty())?;
         // What has come since belongs to what it is in.
@@ -246,6 +271,9 @@ impl ThreadTimes {
             endpoints,
             ended,
             crowded,
+            faults,
+            memory_calls,
+            most_bytes: most_pages.saturating_mul(PAGE_BYTES),
             opened,
             is_unknown: flags & UNKNOWN != 0,
             is_run: flags & RUNS != 0,
@@ -288,6 +316,7 @@ pub(crate) fn parse_event(bytes: &[u8]) -> Option<BudgetEvent> {
                 name: task_name(name),
                 is_worker: flags & CALL_TAKEN_BY_WORKER != 0,
                 ns: call.parts[CallPart::Running as usize],
+                ..CpuTaker::default()
             });
             Some(BudgetEvent::Call(Box::new(call)))
         }
@@ -364,15 +393,7 @@ pub(crate) fn add_calls(calls: &mut EndpointCalls, bytes: &[u8]) -> Option<()> {
     calls.calls = calls.calls.saturating_add(words.u64()?);
     calls.parts.resize(CallPart::ALL.len(), Lengths::default());
     for part in &mut calls.parts {
-        let ns = words.u64()?;
-        let mut buckets = Vec::with_capacity(BUCKETS);
-        for _ in 0..BUCKETS {
-            buckets.push(words.u32()?.into());
-        }
-        while buckets.last() == Some(&0) {
-            buckets.pop();
-        }
-        part.add(&Lengths { ns, buckets });
+        part.add(&words.lengths()?);
     }
     Some(())
 }
@@ -430,14 +451,22 @@ fn task_name(name: &[u8]) -> String {
 
 /// Keys of those that had a CPU, with the times; the longest first. A name may have several keys.
 pub(crate) fn takers(times: impl Iterator<Item = (Vec<u8>, Vec<u8>)>) -> Vec<CpuTaker> {
-    let mut sums: BTreeMap<(String, bool), u64> = BTreeMap::new();
-    for (key, ns) in times {
-        let (Some(name), Some(ns)) = (key.get(..TASK_NAME_BYTES), ns.first_chunk()) else { continue };
-        let sum = sums.entry((task_name(name), key.get(TASK_NAME_BYTES) == Some(&1))).or_default();
-        *sum = sum.saturating_add(u64::from_le_bytes(*ns));
+    let mut sums: BTreeMap<(String, bool), CpuTaker> = BTreeMap::new();
+    for (key, value) in times {
+        let Some(name) = key.get(..TASK_NAME_BYTES) else { continue };
+        let mut words = Words(&value);
+        let Some(lengths) = words.lengths() else { continue };
+        let flags = key.get(TASK_NAME_BYTES).copied().unwrap_or_default();
+        let (name, is_worker) = (task_name(name), flags & TAKER_WORKER != 0);
+        let taker = sums.entry((name.clone(), is_worker)).or_default();
+        (taker.name, taker.is_worker) = (name, is_worker);
+        taker.ns = taker.ns.saturating_add(lengths.ns);
+        taker.lengths.add(&lengths);
+        if flags & TAKER_PREFERRED != 0 {
+            taker.preferred_ns = taker.preferred_ns.saturating_add(lengths.ns);
+        }
     }
-    let taker = |((name, is_worker), ns)| CpuTaker { name, is_worker, ns };
-    let mut found: Vec<CpuTaker> = sums.into_iter().map(taker).collect();
+    let mut found: Vec<CpuTaker> = sums.into_values().collect();
     found.sort_by_key(|taker| Reverse(taker.ns));
     found
 }
@@ -462,15 +491,24 @@ mod tests {
     #[test]
     fn one_name_is_one_taker_whatever_follows_its_end() {
         let key = |name: &[u8; 16], is_worker: u8| [&name[..], &[is_worker]].concat();
-        let time = |ns: u64| ns.to_le_bytes().to_vec();
+        let time = |ns: u64| {
+            // One of them, in the first bucket.
+            let mut time = [ns.to_le_bytes(), 1_u64.to_le_bytes()].concat();
+            time.resize(8 + 4 * BUCKETS, 0);
+            time
+        };
         let times = [
             (key(b"php-fpm8.2\0\0\0\0\0\0", 1), time(3)),
             (key(b"sh\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 0), time(2)),
             (key(b"sh\0-fpm8.2\0\0\0\0\0\0", 0), time(5)),
+            (key(b"sh\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 2), time(4)),
         ];
         let found = takers(times.into_iter());
-        let found: Vec<_> = found.iter().map(|taker| (&*taker.name, taker.is_worker, taker.ns)).collect();
-        assert_eq!(found, [("sh", false, 7), ("php-fpm8.2", true, 3)]);
+        let found: Vec<_> = found
+            .iter()
+            .map(|taker| (&*taker.name, taker.is_worker, taker.ns, taker.lengths.count(), taker.preferred_ns))
+            .collect();
+        assert_eq!(found, [("sh", false, 11, 3, 4), ("php-fpm8.2", true, 3, 1, 0)]);
     }
 
     #[test]
@@ -538,7 +576,7 @@ mod tests {
         assert_eq!((call.pid, call.tid, call.endpoint, call.end_ns), (7, 8, 2, 900));
         assert_eq!(call.parts, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
         assert_eq!((call.command("redis"), call.command("mysql")), ("HUNTER2".to_owned(), String::new()));
-        assert_eq!(call.taker, Some(CpuTaker { name: "mysqld".to_owned(), is_worker: false, ns: 10 }));
+        assert_eq!(call.taker, Some(CpuTaker { name: "mysqld".to_owned(), ns: 10, ..CpuTaker::default() }));
         let flags = bytes.len() - 4;
         bytes[flags] = 0;
         let Some(BudgetEvent::Call(call)) = parse_event(&bytes) else { panic!("no call") };

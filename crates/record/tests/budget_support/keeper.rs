@@ -3,7 +3,7 @@
 use std::sync::mpsc;
 use std::thread;
 
-use slip_model::{Budget, CommandTime, CpuTaker, EndpointCalls, Language, ServedRequest, Worker};
+use slip_model::{Budget, CommandTime, CpuTaker, EndpointCalls, Language, Lengths, ServedRequest, Worker};
 use slip_probe::ProbeError;
 use slip_record::Books;
 use slip_testkit::shared;
@@ -104,10 +104,7 @@ fn take_off(budget: &mut Budget, before: &Budget) {
         if let Some(earlier) = before.calls.iter().find(|earlier| earlier.endpoint == calls.endpoint) {
             calls.calls -= earlier.calls;
             for (part, earlier) in calls.parts.iter_mut().zip(&earlier.parts) {
-                part.ns -= earlier.ns;
-                for (count, earlier) in part.buckets.iter_mut().zip(&earlier.buckets) {
-                    *count -= earlier;
-                }
+                take_off_lengths(part, earlier);
             }
         }
     }
@@ -125,7 +122,11 @@ fn take_off(budget: &mut Budget, before: &Budget) {
     for taker in &mut budget.takers {
         let is_same =
             |earlier: &&CpuTaker| (&earlier.name, earlier.is_worker) == (&taker.name, taker.is_worker);
-        taker.ns -= before.takers.iter().find(is_same).map_or(0, |earlier| earlier.ns);
+        if let Some(earlier) = before.takers.iter().find(is_same) {
+            taker.ns -= earlier.ns;
+            take_off_lengths(&mut taker.lengths, &earlier.lengths);
+            taker.preferred_ns -= earlier.preferred_ns;
+        }
     }
     budget.takers.retain(|taker| taker.ns > 0);
     budget.takers.sort_by_key(|taker| std::cmp::Reverse(taker.ns));
@@ -138,11 +139,18 @@ fn take_off(budget: &mut Budget, before: &Budget) {
     budget.steal_ns -= before.steal_ns;
 }
 
+fn take_off_lengths(lengths: &mut Lengths, before: &Lengths) {
+    lengths.ns -= before.ns;
+    lengths.buckets.iter_mut().zip(&before.buckets).for_each(|(count, before)| *count -= before);
+}
+
 fn take_off_worker(worker: &mut Worker, before: &Worker) {
     worker.watched_ns -= before.watched_ns;
     worker.idle_ns -= before.idle_ns;
     worker.shared_ns -= before.shared_ns;
     worker.loop_blocked_ns -= before.loop_blocked_ns;
+    worker.faults -= before.faults;
+    worker.memory_calls -= before.memory_calls;
     let parts = [
         (&mut worker.between, &before.between),
         (&mut worker.serving, &before.serving),

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use slip_model::{
-    Batch, Budget, CommandTime, CpuTaker, Endpoint, EndpointCalls, EndpointTime, Facts, Frame, FrameKind,
-    Interner, Lengths, MemoryKind, Opcache, PartTimes, PhpAnswer, Process, ProcessId, Recording,
+    Batch, Budget, CommandTime, CpuQuota, CpuTaker, Endpoint, EndpointCalls, EndpointTime, Facts, Frame,
+    FrameKind, Interner, Lengths, MemoryKind, Opcache, PartTimes, PhpAnswer, Process, ProcessId, Recording,
     RecordingInfo, Request, RequestId, RunBegin, Sample, ServedRequest, SharedKind, Sharing, StackId, State,
     Thread, ThreadId, Totals, Wait, WaitReason, Worker, WorkerMemory,
 };
@@ -78,6 +78,9 @@ pub(crate) fn budget(requests: u64) -> Budget {
         after: times(2),
         shared_ns: requests / 2,
         loop_blocked_ns: requests / 3,
+        faults: requests * 2,
+        memory_calls: requests,
+        most_bytes: requests << 12,
         endpoints: vec![EndpointTime { endpoint: 0, calls: requests, wait_ns: 7, ..EndpointTime::default() }],
         is_run: worker > 0,
     });
@@ -101,8 +104,9 @@ pub(crate) fn budget(requests: u64) -> Budget {
         }],
         requests: Vec::new(),
         lost_requests: 1,
-        takers: vec![CpuTaker { name: String::new(), is_worker: false, ns: requests }],
+        takers: vec![CpuTaker { ns: requests, preferred_ns: requests / 2, ..CpuTaker::default() }],
         quota_periods: Some(6),
+        quota: Some(CpuQuota { quota_ns: requests, period_ns: 7 }),
         throttled_periods: 5,
         throttled_ns: 3,
         steal_ns: 4,

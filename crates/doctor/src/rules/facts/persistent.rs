@@ -1,12 +1,9 @@
 //! CFG016: connections are configured to persist, and do not.
 
-use slip_model::{MysqlConnections, Recording};
+use slip_model::Recording;
 
 use super::asked::{answer, found_or, setting};
 use crate::{BudgetTable, CFG016, Confidence, Finding, Statement, Value, Verdict};
-
-/// So many persistent connections have to have been made by one worker: a few are made where a server ends them at night.
-const MIN_MADE: u64 = 10;
 
 /// Of a hundred requests, as many that connect are too many.
 const MIN_CONNECTS_PER_HUNDRED: u64 = 90;
@@ -16,23 +13,15 @@ pub(crate) fn judge(recording: &Recording) -> Verdict {
         Ok(php) => php,
         Err(verdict) => return verdict,
     };
-    let (mysql, redis) = (connects(recording, "mysql"), connects(recording, "redis"));
-    let mysql = php
-        .mysql
-        .filter(|done| done.persistent >= MIN_MADE && done.reused < done.persistent)
-        .map(|done| not_reused(done, mysql));
-    let sessions = redis
+    let sessions = connects(recording, "redis")
         .filter(|rate| php.keeps_sessions_by_persistent_redis && *rate >= MIN_CONNECTS_PER_HUNDRED)
         .map(sessions);
-    let quiet = if php.mysql.is_some() || php.keeps_sessions_by_persistent_redis {
+    let quiet = if php.keeps_sessions_by_persistent_redis {
         "no connection that is to persist was seen to be made again and again"
     } else {
         "nothing is configured to persist, as far as extensions that are loaded tell"
     };
-    found_or(
-        mysql.into_iter().chain(sessions).collect(),
-        Statement::new(quiet).by("mysqli_get_client_stats, ini_get"),
-    )
+    found_or(sessions.into_iter().collect(), Statement::new(quiet).by("ini_get"))
 }
 
 /// Connections to servers that speak this, for each hundred requests; nothing if no requests were counted.
@@ -47,24 +36,6 @@ fn connects(recording: &Recording, protocol: &str) -> Option<u64> {
 /// From outside.
 fn counted(rate: u64, text: &'static str) -> Statement {
     Statement::new(text).with("rate", Value::Hundredths(rate)).by("tcp_connect")
-}
-
-fn not_reused(done: MysqlConnections, rate: Option<u64>) -> Finding {
-    let headline = Statement::new("persistent connections to MySQL are made anew: {made} by one worker, and one was used again {reused} times")
-        .with("made", Value::Count(done.persistent))
-        .with("reused", Value::Count(done.reused));
-    let made = Statement::new("{all} connections since the worker's start, {made} of them persistent")
-        .with("all", Value::Count(done.made))
-        .with("made", Value::Count(done.persistent))
-        .by("mysqli_get_client_stats");
-    let rate =
-        rate.map(|rate| counted(rate, "{rate} connections to MySQL for each request, seen from outside"));
-    setting(&CFG016, "mysql", headline, Confidence::Medium)
-        .shown(std::iter::once(made).chain(rate))
-        .fixed(Statement::new("connect with the same user, database, host and options in each request"))
-        .fixed(Statement::new(
-            "raise the server's wait_timeout above the time between two requests of a worker",
-        ))
 }
 
 fn sessions(rate: u64) -> Finding {
@@ -89,16 +60,6 @@ mod tests {
 
     use super::super::asked::tests::{causes, recording};
     use super::*;
-
-    #[test]
-    fn connections_to_mysql_that_are_not_used_again_are_told() {
-        let found = |made, persistent, reused| {
-            let mysql = Some(MysqlConnections { made, persistent, reused });
-            causes(&judge(&recording(&[], PhpAnswer { mysql, ..PhpAnswer::default() })))
-        };
-        assert_eq!([found(500, 0, 0), found(3, 3, 0), found(12, 12, 4_000)], [[""; 0]; 3]);
-        assert_eq!(found(500, 500, 2), ["mysql"]);
-    }
 
     #[test]
     fn connections_of_sessions_are_counted_from_outside() {

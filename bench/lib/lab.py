@@ -1,4 +1,4 @@
-"""What the measurements of `bench/budget/run` have in common: the labs, the books, the CPU's time."""
+"""What measurements on the labs have in common: the labs themselves, the books, the CPU's time."""
 
 import contextlib
 import glob
@@ -10,14 +10,15 @@ import subprocess
 import sys
 import tempfile
 
-BOOKS, STACK, SYMFONY = "target/release/examples/books", "labs/stack/stack", "labs/symfony/symfony"
+BOOKS = "target/release/examples/books"
+STACK, SYMFONY, DRAGS = "labs/stack/stack", "labs/symfony/symfony", "labs/drags/drags"
 
 
 class Lab:
     """One of `labs/` in a folder of its own."""
 
     def __init__(self, program, variable, *options):
-        self.program, self.folder = program, tempfile.mkdtemp(prefix="slip-budget.", dir="/var/tmp")
+        self.program, self.folder = program, tempfile.mkdtemp(prefix="slip-bench.", dir="/var/tmp")
         self.environment = {**os.environ, variable: self.folder}
         self.run("install")
         self.run("up", *options)
@@ -25,9 +26,9 @@ class Lab:
         self.values = dict(word.split("=", 1) for line in shown.splitlines() for word in shlex.split(line.removeprefix("export ")) if "=" in word)
 
     def run(self, *arguments):
-        ran = subprocess.run([self.program, *arguments], env=self.environment, stdout=subprocess.PIPE, text=True, check=False)
+        ran = subprocess.run([self.program, *map(str, arguments)], env=self.environment, stdout=subprocess.PIPE, text=True, check=False)
         if ran.returncode:
-            sys.exit(f"error: {self.program} {' '.join(arguments)} failed")
+            sys.exit(f"error: {self.program} {' '.join(map(str, arguments))} failed")
         return ran.stdout
 
     def down(self):

@@ -1,0 +1,287 @@
+"""Measures for `bench/doctor/run`, which see."""
+
+import argparse
+import contextlib
+import json
+import os
+import shlex
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
+# pylint: disable=wrong-import-position
+from interval import middle, text
+from lab import DRAGS, Lab, Stack, children
+from sheets import TARGETS, sheets
+
+SLIP = os.environ.get("SLIP", "target/release/slip")
+
+#: What the quota of the story leaves of each period, and how long that is, microseconds.
+QUOTA_US, PERIOD_US = 5_000, 20_000
+#: So long is a worker held back that has used its part up: what the slow calls have to be near to, milliseconds, to within half an octave.
+HELD_MS = (PERIOD_US - QUOTA_US) / 1e3
+NEAR = 0.25
+#: Pages of WordPress each second: less CPU than the quota leaves.
+RATE_HZ, CLIENTS = 5, 4
+#: Most by which what is predicted may differ from what is measured then.
+PREDICTION_BAR = 20.0
+#: How long a lab is watched, and a slice of load is, seconds.
+WATCH_S, SLICE_S = 8, 2
+#: Operations of the native program.
+OPERATIONS = 20_000
+
+
+def doctor(*target):
+    """The sheet of what is watched."""
+    ran = subprocess.run([SLIP, "doctor", "--format", "json", *map(str, target)], stdout=subprocess.PIPE, text=True, check=False)
+    if not ran.stdout:
+        sys.exit(f"error: slip doctor {shlex.join(map(str, target))} ended with {ran.returncode}")
+    return json.loads(ran.stdout)
+
+
+def findings(sheet, rule):
+    return [finding for finding in sheet["findings"] if finding["rule"] == rule]
+
+
+def values(statements, name):
+    """The values of that name among sentences."""
+    return [statement["values"][name] for statement in statements if name in statement["values"]]
+
+
+class Quota:
+    """A control group with a part of a CPU, for processes that run."""
+
+    def __init__(self, pids):
+        with open("/proc/mounts") as mounts:
+            mounts = [line.split() for line in mounts]
+        first = [path for _, path, kind, options, *_ in mounts if kind == "cgroup" and "cpu" in options.split(",")]
+        self.is_first = bool(first)
+        root = first[0] if first else next(path for _, path, kind, *_ in mounts if kind == "cgroup2")
+        self.root, self.folder, self.pids = root, f"{root}/slip-doctor-{os.getpid()}", pids
+        if not self.is_first:
+            self.write(f"{root}/cgroup.subtree_control", "+cpu")
+        os.mkdir(self.folder)
+        self.set(QUOTA_US)
+        for pid in pids:
+            self.write(f"{self.folder}/cgroup.procs", pid)
+
+    def set(self, quota_us):
+        """That much of each period, or all of it."""
+        if self.is_first:
+            self.write(f"{self.folder}/cpu.cfs_period_us", PERIOD_US)
+            self.write(f"{self.folder}/cpu.cfs_quota_us", quota_us or -1)
+        else:
+            self.write(f"{self.folder}/cpu.max", f"{quota_us or 'max'} {PERIOD_US}")
+
+    @staticmethod
+    def write(path, what):
+        with open(path, "w") as file:
+            file.write(str(what))
+
+    def remove(self):
+        for pid in self.pids:
+            # Those that have ended are in no group.
+            with contextlib.suppress(OSError):
+                self.write(f"{self.root}/cgroup.procs", pid)
+        os.rmdir(self.folder)
+
+
+def story(_options):
+    """WordPress with its object cache in Redis."""
+    stack = Stack("--children", CLIENTS, "--object-cache", "redis")
+    failed = []
+    try:
+        stack.run("seed")
+        workers = children(int(stack.values["STACK_FPM_PID"]))
+        target = ["--fpm", stack.values["STACK_FPM_POOL"], "--fpm-master", stack.values["STACK_FPM_PID"], "--duration", 15]
+        visit(stack, 3).communicate()
+        quota = Quota(workers)
+        try:
+            held, before = watch(stack, target)
+            quota.set(None)
+            free, after = watch(stack, target)
+        finally:
+            quota.remove()
+    finally:
+        stack.down()
+    found = findings(held, "WAKE003")
+    if [finding["cause"] for finding in found] != ["cpu_quota"]:
+        print(json.dumps(held["findings"], indent=1))
+        sys.exit(f"result: WAKE003 says {[finding['cause'] for finding in found]} under a quota")
+    finding = found[0]
+    held_ms = [statement["values"]["p95_ns"] / 1e6 for statement in finding["evidence"] if "held back" in statement["text"]]
+    times = values(finding["evidence"], "count")
+    throttled, periods = (values(finding["evidence"], name)[:1] for name in ("throttled", "periods"))
+    if not held_ms or abs(held_ms[0] / HELD_MS - 1) > NEAR:
+        failed.append("p95")
+    if not any("another client library would not help" in fix["text"] for fix in finding["fixes"]):
+        failed.append("the client")
+    if findings(free, "WAKE003"):
+        print(json.dumps(findings(free, "WAKE003"), indent=1))
+        failed.append("gone")
+    print(
+        f"result: quota {QUOTA_US / 1e3:.0f}/{PERIOD_US / 1e3:.0f} ms: cause {finding['cause']}, confidence {finding['confidence']}, "
+        f"{finding['cost']['ns'] / 1e6:.1f} ms of a page of {held['unit']['mean_ns'] / 1e6:.1f}; held back {times} times, "
+        f"p95 of these {held_ms} ms (near {HELD_MS:.0f}), {throttled} of {periods} periods throttled; "
+        f"raised: {'WAKE003 gone' if 'gone' not in failed else 'WAKE003 still there'}, page {free['unit']['mean_ns'] / 1e6:.1f} ms; clients' p95 {before} "
+        f"and {after} ms{'; not: ' + ', '.join(failed) if failed else ''}"
+    )
+    return 1 if failed else 0
+
+
+def visit(stack, seconds):
+    """Pages of WordPress, for so long."""
+    return stack.load("--target", "wordpress", "--rate", RATE_HZ, "--concurrency", CLIENTS, "--seconds", seconds)
+
+
+def watch(stack, target):
+    """A sheet of the stack under load, and what the load generator's clients waited for."""
+    load = visit(stack, 18)
+    sheet = doctor(*target)
+    return sheet, json.loads(load.communicate()[0].strip().splitlines()[-1])["p95_ms"]
+
+
+class Drag:
+    """A lab with a drag, and how to take it away."""
+
+    def __init__(self, rule, lab):
+        self.rule, self.lab = rule, lab
+
+    def sheet(self):
+        raise NotImplementedError
+
+    def slice_ms(self, is_fixed):
+        """For how long a unit takes on average."""
+        raise NotImplementedError
+
+
+class Pages(Drag):
+    """One page for another one, of the same pool."""
+
+    def __init__(self, rule, labs, name, fixed):
+        super().__init__(rule, labs)
+        self.name, self.fixed = name, fixed
+
+    def up(self, name):
+        self.lab.run("up", name)
+        return self.target()
+
+    def target(self):
+        shown = self.lab.run("env")
+        words = (word for line in shown.splitlines() for word in shlex.split(line.removeprefix("export ")))
+        return next(word.partition("=")[2] for word in words if word.startswith("DRAGS_TARGET=")).split()
+
+    def sheet(self):
+        target = self.up(self.name)
+        load = subprocess.Popen([DRAGS, "load", self.name, str(WATCH_S + 2)], env=self.lab.environment, stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+        sheet = doctor(*target, "--duration", WATCH_S)
+        load.wait()
+        return sheet
+
+    def slice_ms(self, is_fixed):
+        name = self.fixed if is_fixed else self.name
+        self.up(name)
+        # Now and then a request waits for something else, which is no difference of these two.
+        return json.loads(self.lab.run("load", name, str(SLICE_S)))["p50_ms"]
+
+
+class Raised(Pages):
+    """A quota that is raised while the workers run."""
+
+    def __init__(self, rule, labs, name):
+        super().__init__(rule, labs, name, name)
+
+    def slice_ms(self, is_fixed):
+        self.up(self.name)
+        with open(f"{self.lab.folder}/run/quota") as path:
+            folder = path.read().strip()
+        if os.path.exists(f"{folder}/cpu.max"):
+            file, free = f"{folder}/cpu.max", "max"
+        else:
+            file, free = f"{folder}/cpu.cfs_quota_us", "-1"
+        with open(file) as now:
+            before = now.read()
+        try:
+            if is_fixed:
+                Quota.write(file, free)
+            return json.loads(self.lab.run("load", self.name, str(SLICE_S)))["mean_ms"]
+        finally:
+            Quota.write(file, before)
+
+
+class Program(Drag):
+    """A native program whose environment tells glibc when to give memory back: soon, as is done to save it, or hardly ever."""
+
+    DRAG = {"MALLOC_TRIM_THRESHOLD_": "131072"}
+    FIXED = {"MALLOC_MMAP_THRESHOLD_": "33554432", "MALLOC_TRIM_THRESHOLD_": "134217728"}
+
+    def __init__(self, rule, labs, name):
+        super().__init__(rule, labs)
+        labs.run("up", name)
+        self.program, self.times = f"{labs.folder}/native/churn", f"{labs.folder}/native/drag.json"
+
+    def command(self):
+        return [self.program, "malloc", str(OPERATIONS), self.times]
+
+    def sheet(self):
+        return doctor("--ops", OPERATIONS, "--", "env", *(f"{name}={value}" for name, value in self.DRAG.items()), *self.command())
+
+    def slice_ms(self, is_fixed):
+        subprocess.run(self.command(), env={**os.environ, **(self.FIXED if is_fixed else self.DRAG)}, check=True)
+        with open(self.times) as file:
+            return json.load(file)["drag_ms"]
+
+
+#: By name.
+DRAGS_FIXED = {
+    "connections": lambda labs: Pages("CONN002", labs, "connect-per-request", "connect-kept"),
+    "commands": lambda labs: Pages("CONN002", labs, "connect-per-command", "connect-kept"),
+    "quota": lambda labs: Raised("WAKE003", labs, "quota"),
+    "memory": lambda labs: Program("MEM004", labs, "churn"),
+}
+
+
+def predictions(options):
+    labs = Lab(DRAGS, "SLIP_DRAGS_DIR", "well")
+    parts, failed = [], []
+    try:
+        for name in options.drag or DRAGS_FIXED:
+            drag = DRAGS_FIXED[name](labs)
+            found = findings(drag.sheet(), drag.rule)
+            gain = found[0]["gain"] if len(found) == 1 else None
+            if not gain:
+                sys.exit(f"error: {name}: {drag.rule} predicts nothing: {found}")
+            saved = []
+            for number in range(options.rounds):
+                # The one that is first changes.
+                times = {is_fixed: drag.slice_ms(is_fixed) for is_fixed in (bool(number % 2), not number % 2)}
+                saved.append(times[False] - times[True])
+            saved = middle(saved)
+            low, high = gain["low_ns"] / 1e6, gain["high_ns"] / 1e6
+            off = 100 * abs((low + high) / 2 / saved[0] - 1)
+            parts.append(f"{name}: {drag.rule} predicts {low:.3f} to {high:.3f} ms less, {text(saved, 3)} were; its middle is {off:.0f} % off")
+            print(parts[-1], flush=True)
+            if off > PREDICTION_BAR:
+                failed.append(name)
+    finally:
+        labs.down()
+    print(f"result: {'; '.join(parts)} (bar {PREDICTION_BAR:.0f} %); {options.rounds} rounds{'; not: ' + ', '.join(failed) if failed else ''}")
+    return 1 if failed else 0
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("story")
+    of_predictions = commands.add_parser("predictions")
+    of_predictions.add_argument("--rounds", type=int, default=16)
+    of_predictions.add_argument("--drag", action="append", choices=DRAGS_FIXED)
+    of_sheets = commands.add_parser("sheets")
+    of_sheets.add_argument("folder")
+    of_sheets.add_argument("--target", action="append", choices=TARGETS)
+    options = parser.parse_args()
+    return {"story": story, "predictions": predictions, "sheets": sheets}[options.command](options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
