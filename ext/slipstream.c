@@ -13,6 +13,7 @@
 #include "zend_virtual_cwd.h"
 
 #include "src/callbacks.h"
+#include "src/keep.h"
 #include "src/refuse.h"
 #include "src/request.h"
 #include "src/settings.h"
@@ -37,7 +38,20 @@ static PHP_INI_MH(on_mechanism)
 PHP_INI_BEGIN()
 	PHP_INI_ENTRY("slipstream.enable", "1", PHP_INI_SYSTEM, NULL)
 	PHP_INI_ENTRY("slipstream.restore", "auto", PHP_INI_SYSTEM, on_mechanism)
+	PHP_INI_ENTRY("slipstream.keep", "", PHP_INI_SYSTEM, slip_keep_on_change)
+	PHP_INI_ENTRY("slipstream.keep_connections", "4", PHP_INI_SYSTEM, NULL)
+	PHP_INI_ENTRY("slipstream.keep_seconds", "30", PHP_INI_SYSTEM, NULL)
 PHP_INI_END()
+
+zend_long slip_keep_connections(void)
+{
+	return INI_INT("slipstream.keep_connections");
+}
+
+zend_long slip_keep_seconds(void)
+{
+	return INI_INT("slipstream.keep_seconds");
+}
 
 enum slip_mechanism slip_wanted_mechanism(void)
 {
@@ -130,6 +144,9 @@ static zend_result post_startup(void)
 	if (next_post_startup && next_post_startup() != SUCCESS) {
 		return FAILURE;
 	}
+	if (INI_BOOL("slipstream.enable")) {
+		slip_keep_startup();
+	}
 	slip_status.disabled = INI_BOOL("slipstream.enable") ? slip_request_startup() : "slipstream.enable is off";
 	if (slip_status.disabled && INI_BOOL("slipstream.enable")) {
 		zend_error(E_CORE_WARNING, "Slipstream is disabled: %s", slip_status.disabled);
@@ -175,12 +192,14 @@ PHP_MINIT_FUNCTION(slipstream)
 
 PHP_MSHUTDOWN_FUNCTION(slipstream)
 {
+	slip_keep_shutdown();
 	UNREGISTER_INI_ENTRIES();
 	return SUCCESS;
 }
 
 PHP_RINIT_FUNCTION(slipstream)
 {
+	slip_keep_begin();
 	slip_request_begin();
 	return SUCCESS;
 }

@@ -6,4 +6,8 @@
 /* The ini settings. All can be set in php.ini and for a pool only. */
 enum slip_mechanism slip_wanted_mechanism(void);
 
+/* Most connections that a worker parks for one server, and for how long at most. */
+zend_long slip_keep_connections(void);
+zend_long slip_keep_seconds(void);
+
 #endif

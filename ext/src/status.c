@@ -6,6 +6,7 @@
 #include "ext/standard/info.h"
 #include "zend_exceptions.h"
 
+#include "keep.h"
 #include "native.h"
 #include "refuse.h"
 
@@ -157,6 +158,7 @@ void slip_status_fill(zval *array, const slip_image_t *image)
 	}
 	add_assoc_zval(&times, "histogram", &histogram);
 	add_assoc_zval(array, "restore_ns", &times);
+	slip_keep_fill(array);
 }
 
 static void info_reasons(const char *title, const slip_reasons_t *reasons)
@@ -223,4 +225,5 @@ void slip_status_info(const slip_image_t *image)
 	info_reasons("Normal boots by reason", &slip_status.fallbacks);
 	info_reasons("Refused snapshots by reason", &slip_status.refusals);
 	php_info_print_table_end();
+	slip_keep_info();
 }

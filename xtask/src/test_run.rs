@@ -50,6 +50,7 @@ pub(crate) fn run() -> Result<()> {
         counted_step(&mut counts, "bpf/tests/kernels", &[check], &[])?;
     }
     cargo_tests(&mut counts, &skips)?;
+    step(&mut counts, "extension, parts", "ext/tests/units/run", &[], &[]);
     for version in ["8.2", "8.4"] {
         extension_tests(&mut counts, version)?;
     }
@@ -63,7 +64,9 @@ pub(crate) fn run() -> Result<()> {
     }
     counted_step(&mut counts, "python/tests/run", &[], &[])?;
     // Short forms of what `make evidence` runs with 100,000 requests each.
-    for (bench, requests) in [("isolation", "300"), ("faults", "500"), ("randomness", "500")] {
+    for (bench, requests) in
+        [("isolation", "300"), ("faults", "500"), ("randomness", "500"), ("connections", "200")]
+    {
         let command = format!("bench/{bench}/run");
         counted_step(&mut counts, &command, &["--requests", requests], &[])?;
     }

@@ -49,6 +49,8 @@ pub(crate) enum Command {
     },
     /// Compare what a request takes in two recordings, line by line
     Diff(DiffOptions),
+    /// Print what workers keep of their connections, by the PHP extension
+    Connections(ConnectionsOptions),
     /// Say what works on this machine, what is missing and how to fix it
     Check(CheckOptions),
     /// Print a completion script for a shell
@@ -277,6 +279,24 @@ pub(crate) struct DiffOptions {
     /// The form of the output
     #[arg(short, long, value_enum, default_value_t = BudgetFormatName::Table)]
     pub(crate) format: BudgetFormatName,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ConnectionsOptions {
+    #[command(flatten)]
+    pub(crate) target: TargetOptions,
+    /// The form of the output
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(crate) format: ConnectionsFormatName,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ConnectionsFormatName {
+    /// For people
+    #[default]
+    Table,
+    /// For programs: `slip.connections/1`
+    Json,
 }
 
 #[derive(Debug, ClapArgs)]

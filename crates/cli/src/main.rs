@@ -7,6 +7,7 @@ compile_error!("Slipstream reads processes of x86-64 Linux; it does not build fo
 mod args;
 mod budget;
 mod check;
+mod connections;
 mod doctor;
 mod dump;
 mod failure;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
         Command::Diff(options) => budget::diff(&options),
         Command::Doctor(options) => doctor::run(&options),
         Command::Explain { rule } => doctor::explain(rule.as_deref()),
+        Command::Connections(options) => connections::run(&options),
         Command::Check(options) => check::run(&options),
         Command::Completions { shell } => {
             let mut text = Vec::new();

@@ -723,7 +723,7 @@ fn php_issue(error: slip_zend::AttachError) -> TargetIssue {
     }
 }
 
-fn issue_of(error: OpenError) -> TargetIssue {
+pub(crate) fn issue_of(error: OpenError) -> TargetIssue {
     match error {
         OpenError::Denied { reason, hint, .. } => TargetIssue::Denied { reason, hint },
         OpenError::NoMemory { comm, .. } => TargetIssue::NotAnInterpreter { program: comm },

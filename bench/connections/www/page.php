@@ -1,0 +1,90 @@
+<?php
+// What a page does on a connection, and in what state it leaves it.
+require __DIR__ . '/clients.php';
+
+/** What the server says of this connection, as far as it is the same of all new ones. */
+function seen(object $client): array
+{
+    $value = $client->command('GET', 'key');
+    preg_match_all('/(\S+?)=(\S*)/', $client->command('CLIENT', 'INFO'), $found);
+    $info = array_combine($found[1], $found[2]);
+    $same = array_flip(['name', 'db', 'sub', 'psub', 'multi', 'watch', 'flags', 'redir', 'user', 'resp']);
+    return ['value' => $value, 'info' => array_intersect_key($info, $same), 'id' => $info['id']];
+}
+
+/** Leaves it in that state. Those that are written by hand need the small client. */
+function leave(object $client, string $how): void
+{
+    match ($how) {
+        'clean' => null,
+        'select' => $client->command('SELECT', '3'),
+        'multi' => [$client->command('MULTI'), $client->command('SET', 'key', 'wrong')],
+        'watch' => $client->command('WATCH', 'key'),
+        'subscribe' => $client->command('SUBSCRIBE', 'channel'),
+        'psubscribe' => $client->command('PSUBSCRIBE', 'chan*'),
+        'monitor' => $client->command('MONITOR'),
+        'auth' => $client->command('AUTH', 'other', 'secret'),
+        'name' => $client->command('CLIENT', 'SETNAME', 'somebody'),
+        'tracking' => $client->command('CLIENT', 'TRACKING', 'ON'),
+        'resp3' => $client->command('HELLO', '3'),
+        'no-evict' => $client->command('CLIENT', 'NO-EVICT', 'ON'),
+        'error' => failing(fn () => $client->command('NO-SUCH-COMMAND')),
+        // From here on what is sent is more than what is read, or less than a command.
+        'reply-off' => $client->write($client::encode('CLIENT', 'REPLY', 'OFF')),
+        'reply-skip' => $client->write($client::encode('CLIENT', 'REPLY', 'SKIP')),
+        'unread' => $client->write($client::encode('GET', 'key')),
+        'unread-part' => [$client->write($client::encode('GET', 'large')), $client->take(10)],
+        'pipeline' => [$client->write(str_repeat($client::encode('GET', 'key'), 100)), array_map(fn () => $client->read(), range(1, 50))],
+        'half-array' => $client->write("*3\r\n$3\r\nSET\r\n$3\r\nkey\r\n"),
+        // The reset would be the value.
+        'half-value' => $client->write("*3\r\n$3\r\nSET\r\n$3\r\nkey\r\n$13\r\n"),
+        'half-inline' => $client->write('SET key '),
+        'nonsense' => $client->write("*1\r\n+PING\r\n"),
+        'blocked' => $client->write($client::encode('BLPOP', 'nothing', '0')),
+        'timeout' => [$client->timeout(50_000), $client->write($client::encode('BLPOP', 'nothing', '1')), failing(fn () => $client->read())],
+    };
+}
+
+function failing(callable $work): void
+{
+    try {
+        $work();
+    } catch (Throwable) {
+    }
+}
+
+$answer = ['pid' => getmypid()];
+try {
+    switch ($_GET['do']) {
+        case 'see':
+            $answer += seen(client($_GET['client']));
+            break;
+        case 'leave':
+            $client = client($_GET['client']);
+            leave($client, $_GET['how']);
+            break;
+        case 'commands':
+            // A new connection for each of so many.
+            for ($number = 0; $number < (int) $_GET['number']; $number++) {
+                $answer['value'] = client($_GET['client'])->command('GET', 'key');
+            }
+            break;
+        case 'gets':
+            // One connection for so many; how long they take once it is there.
+            $client = client($_GET['client']);
+            $begin = hrtime(true);
+            for ($number = 0; $number < (int) $_GET['number']; $number++) {
+                $answer['value'] = $client->command('GET', 'key');
+            }
+            $answer['gets_ns'] = hrtime(true) - $begin;
+            break;
+        case 'status':
+            $answer['connections'] = Slipstream\status()['connections'];
+            break;
+    }
+} catch (Throwable $error) {
+    $answer['error'] = get_class($error) . ': ' . $error->getMessage();
+}
+unset($client);
+header('Content-Type: application/json');
+echo json_encode($answer);

@@ -1,0 +1,21 @@
+#ifndef SLIP_KEEP_H
+#define SLIP_KEEP_H
+
+#include "php.h"
+#include "php_ini.h"
+
+/* Clients that connect in each request keep their sockets, without a change in the application: what a script closes is parked, and
+ * taken again when it connects. Only servers that slipstream.keep names, and clients that use PHP's streams: phpredis, Predis, credis. */
+
+/* After all modules have started: some replace the transports, too. */
+void slip_keep_startup(void);
+PHP_INI_MH(slip_keep_on_change);
+void slip_keep_shutdown(void);
+
+/* A request begins. */
+void slip_keep_begin(void);
+
+void slip_keep_fill(zval *array);
+void slip_keep_info(void);
+
+#endif

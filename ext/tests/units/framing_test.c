@@ -1,0 +1,113 @@
+/* Random commands, cut at each byte and given in random pieces: they are whole at the end of each command, and nowhere else. */
+#include "../../src/framing.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SEQUENCES = 2000, MOST_COMMANDS = 6, MOST_BYTES = 4096 };
+
+static char text[MOST_BYTES];
+static size_t ends[MOST_COMMANDS + 1];
+
+/* Strings hold what commands are made of, too. */
+static size_t put_string(char *to)
+{
+	static const char bytes[] = "*$\r\n01abc ";
+	size_t length = rand() % 20;
+	for (size_t at = 0; at < length; at++) {
+		to[at] = bytes[rand() % (sizeof bytes - 1)];
+	}
+	return length;
+}
+
+static size_t put_command(char *to)
+{
+	if (rand() % 4 == 0) {
+		return sprintf(to, "%s\r\n", rand() % 2 ? "PING" : "SET key value");
+	}
+	int strings = rand() % 4;
+	size_t length = sprintf(to, "*%d\r\n", strings);
+	while (strings--) {
+		char string[20];
+		size_t bytes = put_string(string);
+		length += sprintf(to + length, "$%zu\r\n", bytes);
+		memcpy(to + length, string, bytes);
+		memcpy(to + length + bytes, "\r\n", 2);
+		length += bytes + 2;
+	}
+	return length;
+}
+
+static bool is_whole_after(size_t length)
+{
+	slip_framing_t framing = {0};
+	for (size_t at = 0; at < length;) {
+		size_t piece = 1 + rand() % 30;
+		piece = piece < length - at ? piece : length - at;
+		slip_framing_read(&framing, text + at, piece);
+		at += piece;
+	}
+	return slip_framing_is_whole(&framing);
+}
+
+static int check(const char *what, const char *commands, bool expected)
+{
+	slip_framing_t framing = {0};
+	slip_framing_read(&framing, commands, strlen(commands));
+	if (slip_framing_is_whole(&framing) == expected) {
+		return 0;
+	}
+	printf("not ok %s\n", what);
+	return 1;
+}
+
+static int check_stays(const char *commands, bool expected)
+{
+	slip_framing_t framing = {0};
+	slip_framing_read(&framing, commands, strlen(commands));
+	if (framing.stays == expected && slip_framing_is_whole(&framing)) {
+		return 0;
+	}
+	printf("not ok %s stays\n", commands);
+	return 1;
+}
+
+int main(void)
+{
+	int failed = 0;
+
+	srand(1);
+	for (int sequence = 0; sequence < SEQUENCES; sequence++) {
+		size_t length = 0, commands = rand() % MOST_COMMANDS, end = 0;
+		ends[0] = 0;
+		for (size_t number = 1; number <= commands; number++) {
+			length += put_command(text + length);
+			ends[number] = length;
+		}
+		for (size_t cut = 0; cut <= length; cut++) {
+			bool is_end = cut == ends[end];
+			if (is_whole_after(cut) != is_end) {
+				printf("not ok sequence %d: cut at %zu of %zu\n", sequence, cut, length);
+				return 1;
+			}
+			end += is_end && end < commands;
+		}
+	}
+	failed += check("an array without a number", "*\r\n$1\r\na\r\n", false);
+	failed += check("a number that is none", "*x\r\n", false);
+	failed += check("a negative number", "*-1\r\n", false);
+	failed += check("more strings than the server takes", "*99999999999999999999\r\n", false);
+	failed += check("a longer string than it takes", "*1\r\n$99999999999999999999\r\n", false);
+	failed += check("what is no string in an array", "*1\r\n+PING\r\n", false);
+	failed += check("a number and no end of the line", "*1\r*", false);
+	failed += check("empty lines", "\r\n\r\n", true);
+	failed += check_stays("*3\r\n$6\r\nCLIENT\r\n$8\r\nNO-EVICT\r\n$2\r\nON\r\n*1\r\n$4\r\nPING\r\n", true);
+	failed += check_stays("  client  \"no-touch\" on\r\n", true);
+	failed += check_stays("*2\r\n$3\r\nGET\r\n$16\r\nclient no-evict \r\n", false);
+	failed += check_stays("*3\r\n$6\r\nCLIENT\r\n$7\r\nSETNAME\r\n$1\r\na\r\n", false);
+	if (!failed) {
+		printf("ok framing: %d sequences\n", SEQUENCES);
+	}
+	return failed != 0;
+}
