@@ -2,13 +2,14 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 
 use slip_model::{Budget, Endpoint, Language, RunBegin, ServedRequest, Worker};
 use slip_probe::{
     BudgetEvent, BudgetSource, BudgetTarget, CpuTime, ProbeError, Quotas, RunStart, Rung, ServedTimes,
     SlowCall, ThreadTimes, listens,
 };
-use slip_remote::{LiveProcess, Symbols as _, command_line, parse_maps, thread_state};
+use slip_remote::{LiveProcess, Mapping, Symbols as _, command_line, parse_maps, thread_state};
 
 use crate::title::title;
 use crate::{Sink, TargetIssue};
@@ -144,13 +145,15 @@ impl Books {
         }
         self.titles.insert(pid, title.to_owned());
         self.php.insert(pid, is_php);
-        if is_php && self.uses_uprobes && has_moved_code(pid) {
+        // One that starts while breakpoints are there would copy them, and end by the first that it meets: a pool that moves its code gets none.
+        let is_moved = is_php && self.uses_uprobes && !self.is_by_looks() && has_moved_code(pid);
+        if is_moved {
             self.moved.insert(pid);
         }
         self.quotas.add(pid);
         let runtime = if is_php { None } else { runtime_of(pid) };
         let in_request = if is_php && self.is_by_looks() { request_marks_of(pid) } else { None };
-        self.source.watch(pid, BudgetTarget { runtime, is_php, in_request })
+        self.source.watch(pid, BudgetTarget { runtime, is_php: is_php && !is_moved, in_request })
     }
 
     /// Notes that process `pid` was named: if it turns out to serve no requests, its whole run from then on is what is measured. With
@@ -287,7 +290,7 @@ impl Books {
     fn cannot_see(&self) -> Vec<String> {
         let moved = "PHP has moved its code to huge pages (opcache.huge_code_pages), away from breakpoints: its requests are told apart by \
                      their connections, and its start-up is not";
-        let moved = (!self.moved.is_empty() && !self.is_by_looks()).then(|| moved.to_owned());
+        let moved = (!self.moved.is_empty()).then(|| moved.to_owned());
         self.why_coarse().into_iter().chain(self.source.cannot_see()).chain(moved).collect()
     }
 
@@ -370,16 +373,16 @@ fn runtime_of(pid: u32) -> Option<(u64, u64)> {
     Some((begin, begin.saturating_add(OLD_RUNTIME_BYTES)))
 }
 
-/// Whether PHP in process `pid` runs from a copy of its code: `opcache.huge_code_pages` makes one at the start, of no file.
+/// Whether PHP in process `pid` runs from a copy of its code, or of a part of it: `opcache.huge_code_pages` makes one at the start, of no file.
 fn has_moved_code(pid: u32) -> bool {
-    let Some(code) = LiveProcess::open(pid).ok().and_then(|process| process.symbol("php_request_startup"))
-    else {
+    let Ok(program) = fs::metadata(format!("/proc/{pid}/exe")) else { return false };
+    let maps = parse_maps(&fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default());
+    let own = || maps.iter().filter(|mapping| mapping.inode == program.ino());
+    let (Some(begin), Some(end)) = (own().map(|own| own.start).min(), own().map(|own| own.end).max()) else {
         return false;
     };
-    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
-    parse_maps(&maps)
-        .iter()
-        .any(|mapping| mapping.inode == 0 && (mapping.start..mapping.end).contains(&code.0))
+    let is_inside = |mapping: &Mapping| (begin..end).contains(&mapping.start);
+    maps.iter().any(|mapping| mapping.executable && mapping.inode == 0 && is_inside(mapping))
 }
 
 /// Where PHP says in process `pid` whether it is in a request.

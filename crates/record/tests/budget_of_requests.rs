@@ -36,9 +36,13 @@ fn work_after_the_response_is_told_apart() {
 #[test]
 fn requests_of_code_that_was_moved_are_told_by_their_connections() {
     let _alone = alone();
+    if is_emulated() {
+        // There breakpoints are in the file all the time. PHP would copy them, and end by the first.
+        return;
+    }
     for build in builds() {
         // PHP moves what is in whole huge pages, which differs from start to start.
-        for _ in 0..if is_emulated() { 1 } else { 8 } {
+        for _ in 0..8 {
             let pool = Pool { ini: &["opcache.huge_code_pages=1"], ..Pool::default() };
             let script = "<?php usleep(15000); echo 15000000;";
             let Some(watched) = Watched::start_pool(&build, pool, script) else { return };

@@ -27,7 +27,7 @@ pub(crate) struct ElfFacts {
 }
 
 /// Names that interpreters are found by. Keeping only these makes a table of a few entries out of tens of thousands.
-const WANTED: [&str; 14] = [
+const WANTED: [&str; 13] = [
     "_PyRuntime",
     "Py_Version",
     "PyCode_NewWithPosOnlyArgs",
@@ -41,7 +41,6 @@ const WANTED: [&str; 14] = [
     "sapi_module",
     "module_registry",
     "zend_flf_functions",
-    "php_request_startup",
 ];
 
 /// Largest table of symbols that is read: 1.4 million of them, fifty times those of a debug build of CPython.
