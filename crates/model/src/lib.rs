@@ -35,7 +35,7 @@ pub use facts::{
     Facts, HugePages, HugePagesWish, MemoryGroup, MemoryKind, SharedKind, Sharing, WorkerMemory,
 };
 pub use intern::{Frame, FrameId, FrameKind, Interner, InternerDelta, StackId, StackNode, StringId};
-pub use php::{Jit, Manager, MysqlConnections, Opcache, PhpAnswer, Preload};
+pub use php::{Jit, Manager, Opcache, PhpAnswer, Preload};
 pub use reading::{Gil, Outcome, RequestFacts, StackReading};
 pub use recording::{
     Batch, Language, Mode, Process, ProcessId, Recording, RecordingInfo, Request, RequestId, Sample,

@@ -26,8 +26,6 @@ pub struct PhpAnswer {
     pub opcache: Option<Opcache>,
     /// Bytes in use of the cache of real paths.
     pub realpath_bytes: u64,
-    /// Connections of `mysqlnd`, if it is loaded and counts.
-    pub mysql: Option<MysqlConnections>,
     /// Sessions are kept in Redis, with connections that are to outlive a request.
     pub keeps_sessions_by_persistent_redis: bool,
     /// The process manager of the pool.
@@ -159,18 +157,6 @@ pub struct Preload {
     pub missing: u64,
     /// The first of these two, by name.
     pub examples: Vec<String>,
-}
-
-/// Connections to MySQL servers, as the worker that answered has counted them since its start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct MysqlConnections {
-    /// Connections that were made, of both kinds.
-    pub made: u64,
-    /// Those among them that are to outlive a request.
-    pub persistent: u64,
-    /// How often one that was there was used again.
-    pub reused: u64,
 }
 
 /// How the pool's master keeps workers.

@@ -90,11 +90,7 @@ fn the_jit_and_files_that_are_preloaded_are_told() {
 #[test]
 fn functions_that_are_disabled_are_named() {
     for build in builds() {
-        let fpm = pool(
-            &build,
-            "php_admin_value[disable_functions] = opcache_get_status,fpm_get_status,mysqli_get_client_stats",
-            &[],
-        );
+        let fpm = pool(&build, "php_admin_value[disable_functions] = opcache_get_status,fpm_get_status", &[]);
         let answer = ask(&fpm.workers(), PATIENCE).unwrap();
         assert_eq!((answer.opcache, answer.manager), (None, None));
         let named = |name: &str| answer.unanswered.iter().any(|why| why.contains(name));

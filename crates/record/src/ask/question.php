@@ -90,14 +90,6 @@ if (extension_loaded('Zend OPcache')) {
 
 $answer['realpath_bytes'] = max(0, (int) $ask('realpath_cache_size'));
 
-if (extension_loaded('mysqlnd') && extension_loaded('mysqli')) {
-    $done = $ask('mysqli_get_client_stats');
-    if (is_array($done)) {
-        $answer['mysql'] = ['made' => $count($done, 'connect_success'), 'persistent' => $count($done, 'pconnect_success'),
-            'reused' => $count($done, 'connection_reused')];
-    }
-}
-
 // The path has passwords: only whether it asks for a connection that is kept.
 $answer['keeps_sessions_by_persistent_redis'] = ini_get('session.save_handler') === 'redis'
     && preg_match('/[?&]persistent=[1-9]/', (string) ini_get('session.save_path')) === 1;
