@@ -380,8 +380,8 @@ def measure(target, readers, options):
 
 
 def rivals(rounds):
-    """Who may be nearer to the reference than the kernel's sampler."""
-    return [name for name, parts in rounds.items() if name not in ("kernel", "paused") and together(parts).shown]
+    """Who may be nearer to the reference than the kernel's sampler. The wheel is compared with the profiler whose class it replaces."""
+    return [name for name, parts in rounds.items() if name not in ("kernel", "paused", "wheel") and together(parts).shown]
 
 
 def take_rounds(target, rounds, readers, options):
