@@ -4,22 +4,20 @@ mod hooks;
 pub(crate) mod listening;
 mod run;
 pub(crate) mod tracefs;
+mod uprobes;
 pub(crate) mod wire;
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io::Read as _;
 use std::os::fd::{AsRawFd as _, IntoRawFd as _};
-use std::os::unix::fs::MetadataExt as _;
-use std::path::PathBuf;
 use std::rc::Rc;
 
 use libbpf_rs::btf::Btf;
 use libbpf_rs::{
     Iter, Link, MapCore as _, MapFlags, MapHandle, Object, ObjectBuilder, RingBuffer, RingBufferBuilder,
-    UprobeOpts,
 };
 use slip_model::{CommandTime, CpuTaker, Endpoint, EndpointCalls, RunBegin};
 use slip_remote::{PerfEvent, PerfScope, open_perf_event};
@@ -29,6 +27,7 @@ use self::listening::Listening;
 pub use self::listening::listens;
 pub use self::run::RunStart;
 use self::tracefs::Tracefs;
+use self::uprobes::Uprobes;
 pub(crate) use self::wire::ENDPOINTS;
 pub use self::wire::{BudgetEvent, ServedTimes, SlowCall, ThreadTimes};
 use crate::ProbeError;
@@ -51,19 +50,12 @@ const RUNS: [AtCalls; 2] = [
     ("account_exit_group", &["sys_enter_exit_group"]),
 ];
 
-/// Programs at functions of PHP, and whether they run when these return.
-const PHP: [(&str, &str, bool); 3] = [
-    ("account_php_shutdown", "php_request_shutdown", true),
-    ("account_php_startup", "php_request_startup", false),
-    ("account_php_script", "php_execute_script", false),
-];
-
 /// What has to be known of a process to keep its books.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BudgetTarget {
     /// Begin and end of CPython's runtime, in which the global lock lies.
     pub runtime: Option<(u64, u64)>,
-    /// It runs PHP, whose requests begin where two of its functions are called.
+    /// It runs PHP, whose requests begin where two of its functions are called: breakpoints there do it no harm.
     pub is_php: bool,
     /// Where PHP has a byte and a pointer that are both zero as long as it is in no request, and a number that each request has for
     /// itself, or 0. Only who looks from outside needs them.
@@ -78,8 +70,7 @@ pub struct BudgetProbe {
     links: Vec<Link>,
     add_threads: Link,
     list_threads: Link,
-    /// Programs that have probes already, by device and inode.
-    probed: HashSet<(u64, u64)>,
+    uprobes: Uprobes,
     /// Processes that serve no requests, as far as it is known.
     runs: HashMap<u32, RunStart>,
     uses_uprobes: bool,
@@ -166,6 +157,7 @@ impl BudgetProbe {
                 *places = slow_ns.to_le_bytes();
             }
         }
+        let uprobes = Uprobes::prepare(&mut open, &types);
         let object = open.load().map_err(|error| loading(&error))?;
         let inbox = Rc::new(RefCell::new(Vec::new()));
         let mut builder = RingBufferBuilder::new();
@@ -198,7 +190,7 @@ impl BudgetProbe {
             links,
             add_threads,
             list_threads,
-            probed: HashSet::new(),
+            uprobes,
             runs: HashMap::new(),
             uses_uprobes,
             hooks,
@@ -221,7 +213,7 @@ impl BudgetProbe {
     pub fn watch(&mut self, pid: u32, target: BudgetTarget) -> Result<(), ProbeError> {
         self.note_listening(pid)?;
         if target.is_php && self.uses_uprobes {
-            self.probe_php(pid)?;
+            self.uprobes.attach_php(&self.object, pid)?;
         }
         let targets = find_map(&self.object, "budget_targets")?;
         let value = wire::target(target.runtime, self.runs.get(&pid));
@@ -244,8 +236,11 @@ impl BudgetProbe {
             self.sees_runs = true;
         }
         let start = match start {
-            RunStart::Program { path } if self.uses_uprobes => self.probe_main(path)?,
-            RunStart::Program { .. } => RunStart::Exec,
+            RunStart::Program { path }
+                if !self.uses_uprobes || !self.uprobes.attach_main(&self.object, pid, &path) =>
+            {
+                RunStart::Exec
+            }
             other => other,
         };
         let begin = start.begin();
@@ -254,21 +249,9 @@ impl BudgetProbe {
         Ok(begin)
     }
 
-    /// Has the begin of a program told; where that cannot be, its run begins with its first moment.
-    fn probe_main(&mut self, path: PathBuf) -> Result<RunStart, ProbeError> {
-        let program = find_program(&self.object, "account_main")?;
-        let main = UprobeOpts { func_name: Some("main".to_owned()), ..UprobeOpts::default() };
-        let link = program.attach_uprobe_with_opts(-1, &path, 0, main).ok().or_else(|| {
-            let entry = run::entry_offset(&path)?;
-            program.attach_uprobe_with_opts(-1, &path, entry, UprobeOpts::default()).ok()
-        });
-        let Some(link) = link else { return Ok(RunStart::Exec) };
-        self.links.push(link);
-        Ok(RunStart::Program { path })
-    }
-
     /// Ends that. What its threads have done so far stays listed until they end.
-    pub fn forget(&self, pid: u32) {
+    pub fn forget(&mut self, pid: u32) {
+        self.uprobes.forget(pid);
         if let Ok(targets) = find_map(&self.object, "budget_targets") {
             // It may never have been watched.
             let _ = targets.delete(&pid.to_le_bytes());
@@ -285,22 +268,6 @@ impl BudgetProbe {
         for port in listening.ports {
             let at = u32::from(port).to_le_bytes();
             ports.update(&at, &[1], MapFlags::ANY).map_err(|error| other(&error))?;
-        }
-        Ok(())
-    }
-
-    fn probe_php(&mut self, pid: u32) -> Result<(), ProbeError> {
-        let path = format!("/proc/{pid}/exe");
-        let Ok(found) = fs::metadata(&path) else { return Ok(()) };
-        if !self.probed.insert((found.dev(), found.ino())) {
-            return Ok(());
-        }
-        for (program, function, retprobe) in PHP {
-            let options =
-                UprobeOpts { func_name: Some(function.to_owned()), retprobe, ..UprobeOpts::default() };
-            let program = find_program(&self.object, program)?;
-            let link = program.attach_uprobe_with_opts(-1, &path, 0, options);
-            self.links.push(link.map_err(|error| other(&error))?);
         }
         Ok(())
     }
@@ -430,7 +397,9 @@ impl BudgetProbe {
 
     /// Keeps no books any more; what is there can still be listed.
     pub fn stop(&mut self) {
-        detach(std::mem::take(&mut self.links));
+        let mut links = std::mem::take(&mut self.links);
+        links.extend(self.uprobes.take());
+        detach(links);
     }
 }
 
@@ -452,6 +421,10 @@ impl Drop for BudgetProbe {
 impl BudgetSource for BudgetProbe {
     fn rung(&self) -> Rung {
         self.hooks.rung
+    }
+
+    fn breaks_processes(&self) -> bool {
+        self.uprobes.is_by_process()
     }
 
     fn cannot_see(&self) -> Vec<String> {

@@ -65,6 +65,11 @@ pub trait BudgetSource: std::fmt::Debug {
     /// What this way cannot see, one sentence each.
     fn cannot_see(&self) -> Vec<String>;
 
+    /// Whether breakpoints are set for the one process alone that is watched, and not for all that run its file.
+    fn breaks_processes(&self) -> bool {
+        true
+    }
+
     /// Keeps the books of process `pid` from now on.
     ///
     /// # Errors

@@ -30,8 +30,10 @@ pub struct Books {
     titles: HashMap<u32, String>,
     /// Whether they run PHP.
     php: HashMap<u32, bool>,
-    /// Those among them whose code is no longer that of their file, where the breakpoints are.
-    moved: HashSet<u32>,
+    /// Those among them that have no breakpoints, which would tell their requests.
+    untold: HashSet<u32>,
+    /// PHP's code is not that of its file, where the breakpoints are, in one of them.
+    has_moved: bool,
     /// Numbers of workers, by pid, thread and when they were first seen.
     numbers: HashMap<(u32, u32), u32>,
     workers: Vec<Worker>,
@@ -77,7 +79,8 @@ impl Books {
             refused: Vec::new(),
             titles: HashMap::new(),
             php: HashMap::new(),
-            moved: HashSet::new(),
+            untold: HashSet::new(),
+            has_moved: false,
             numbers: HashMap::new(),
             workers: Vec::new(),
             named: HashSet::new(),
@@ -145,15 +148,25 @@ impl Books {
         }
         self.titles.insert(pid, title.to_owned());
         self.php.insert(pid, is_php);
-        // One that starts while breakpoints are there would copy them, and end by the first that it meets: a pool that moves its code gets none.
-        let is_moved = is_php && self.uses_uprobes && !self.is_by_looks() && has_moved_code(pid);
-        if is_moved {
-            self.moved.insert(pid);
+        let is_told =
+            is_php && self.uses_uprobes && !self.is_by_looks() && self.may_have_breakpoints(pid, title);
+        if is_php && !is_told {
+            self.untold.insert(pid);
         }
         self.quotas.add(pid);
         let runtime = if is_php { None } else { runtime_of(pid) };
         let in_request = if is_php && self.is_by_looks() { request_marks_of(pid) } else { None };
-        self.source.watch(pid, BudgetTarget { runtime, is_php: is_php && !is_moved, in_request })
+        self.source.watch(pid, BudgetTarget { runtime, is_php: is_told, in_request })
+    }
+
+    /// Whether breakpoints do process `pid`, which runs PHP, no harm. With `opcache.huge_code_pages` PHP copies its code when it starts,
+    /// and a copy of a breakpoint kills whoever meets it: none for who may still start, which does not listen, or may start again,
+    /// which the master does when it reloads.
+    fn may_have_breakpoints(&mut self, pid: u32, title: &str) -> bool {
+        let breaks_others = !self.source.breaks_processes();
+        let has_moved = has_moved_code(pid) || breaks_others && others_of(pid).any(has_moved_code);
+        self.has_moved |= has_moved;
+        !has_moved && !is_master(title) && listens(pid)
     }
 
     /// Notes that process `pid` was named: if it turns out to serve no requests, its whole run from then on is what is measured. With
@@ -290,7 +303,7 @@ impl Books {
     fn cannot_see(&self) -> Vec<String> {
         let moved = "PHP has moved its code to huge pages (opcache.huge_code_pages), away from breakpoints: its requests are told apart by \
                      their connections, and its start-up is not";
-        let moved = (!self.moved.is_empty()).then(|| moved.to_owned());
+        let moved = self.has_moved.then(|| moved.to_owned());
         self.why_coarse().into_iter().chain(self.source.cannot_see()).chain(moved).collect()
     }
 
@@ -301,7 +314,7 @@ impl Books {
     fn served(&mut self, served: &ServedTimes) -> Option<ServedRequest> {
         let is_php = *self.php.get(&served.pid)?;
         // FPM answers some alone, as its status page.
-        let is_told = is_php && self.uses_uprobes && !self.moved.contains(&served.pid);
+        let is_told = is_php && !self.untold.contains(&served.pid);
         if served.is_run || is_told && !served.is_started {
             return None;
         }
@@ -333,7 +346,7 @@ impl Books {
     fn note(&mut self, times: &ThreadTimes) {
         let serves = times.ended + u64::from(times.opened) + times.crowded > 0;
         let is_php = self.php.get(&times.pid).copied().unwrap_or_default();
-        let is_master = self.titles.get(&times.pid).is_some_and(|title| title.contains("master process"));
+        let is_master = self.titles.get(&times.pid).is_some_and(|title| is_master(title));
         let is_waiting = self.is_by_looks() || is_php && times.pid == times.tid;
         let waits_for_requests = is_waiting && !is_master && times.idle_ns > 0;
         if times.is_unknown
@@ -363,6 +376,11 @@ impl Books {
     }
 }
 
+/// Whether this is the title of a process that starts workers, and serves nobody.
+fn is_master(title: &str) -> bool {
+    title.contains("master process")
+}
+
 /// Where the runtime of CPython lies in process `pid`, which holds the global lock.
 fn runtime_of(pid: u32) -> Option<(u64, u64)> {
     let process = LiveProcess::open(pid).ok()?;
@@ -383,6 +401,16 @@ fn has_moved_code(pid: u32) -> bool {
     };
     let is_inside = |mapping: &Mapping| (begin..end).contains(&mapping.start);
     maps.iter().any(|mapping| mapping.executable && mapping.inode == 0 && is_inside(mapping))
+}
+
+/// All processes that run the same file as process `pid`.
+fn others_of(pid: u32) -> impl Iterator<Item = u32> {
+    let file =
+        |pid: u32| fs::metadata(format!("/proc/{pid}/exe")).ok().map(|found| (found.dev(), found.ino()));
+    let wanted = file(pid);
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(move |other| wanted.is_some() && file(*other) == wanted)
 }
 
 /// Where PHP says in process `pid` whether it is in a request.

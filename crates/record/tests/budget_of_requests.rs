@@ -8,7 +8,7 @@ use std::thread;
 
 use slip_model::Part;
 use slip_record::monotonic_ns;
-use slip_testkit::fpm::Pool;
+use slip_testkit::fpm::{Fpm, Pool};
 
 use self::budget_support::php::{CLOCKS, Watched, builds, fetch_all, parse};
 use self::budget_support::python::gunicorn;
@@ -55,6 +55,27 @@ fn requests_of_code_that_was_moved_are_told_by_their_connections() {
                 break;
             }
         }
+    }
+}
+
+#[test]
+fn a_server_that_moves_its_code_can_start_while_another_one_is_watched() {
+    let _alone = alone();
+    if is_emulated() {
+        // Before Linux 6.6 breakpoints are in the file.
+        return;
+    }
+    for build in builds() {
+        let Some(watched) = Watched::start(&build, "<?php echo 15000000;") else { return };
+        // PHP moves what is in whole huge pages, which differs from start to start.
+        for _ in 0..8 {
+            let pool = Pool { ini: &["opcache.huge_code_pages=1"], ..Pool::default() };
+            let other = Fpm::start_pool(&build, pool, &[("index.php", "<?php echo 15000000;")]);
+            fetch_all(&other);
+        }
+        fetch_all(&watched.fpm);
+        let (_, requests) = watched.finish(REQUESTS);
+        assert_eq!(requests.len() as u64, REQUESTS, "{}", build.label());
     }
 }
 
