@@ -6,7 +6,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use slip_doctor::Limit;
-use slip_record::Rung;
+use slip_record::{Rung, TrialPage};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -146,6 +146,9 @@ pub(crate) struct RecordOptions {
     /// PHP is asked, too; `slip doctor` says so.
     #[arg(skip)]
     pub(crate) ask: bool,
+    /// And this page is tried, with this extension.
+    #[arg(skip)]
+    pub(crate) trial: Option<(TrialPage, Option<PathBuf>)>,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -266,6 +269,16 @@ pub(crate) struct DoctorOptions {
     /// script of ours
     #[arg(long, conflicts_with = "file")]
     pub(crate) ask: bool,
+    /// Try what restoring the booted state saves: before the watch, PHP-FPMs of our own with one worker each, which has the pool's
+    /// settings, run this script some hundred times, with the extension and without. What the page does, it does as often
+    #[arg(long, value_name = "SCRIPT", conflicts_with = "file")]
+    pub(crate) trial: Option<PathBuf>,
+    /// With `--trial`: the page, as a visitor asks for it: `https://shop.example/cart`
+    #[arg(long, value_name = "URL", requires = "trial", default_value = "/")]
+    pub(crate) url: String,
+    /// With `--trial`: slipstream.so, if php.ini does not load it
+    #[arg(long, value_name = "FILE", requires = "trial")]
+    pub(crate) extension: Option<PathBuf>,
 }
 
 #[derive(Debug, ClapArgs)]

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use slip_doctor::{Rule, Sheet, Unit};
 use slip_model::Recording;
-use slip_record::Ending;
 use slip_record::file::load;
+use slip_record::{Ending, TrialPage};
 
 use crate::args::{DoctorOptions, ModeName, RecordOptions, SamplerName};
 use crate::failure::{self, Failure};
@@ -22,6 +22,10 @@ pub(crate) fn run(options: &DoctorOptions) -> Result<(), Failure> {
     if options.ask && options.target.fpm.is_none() {
         return Err(Failure::new(failure::USAGE, "only a pool of PHP-FPM can be asked")
             .hint("`--ask` goes with `--fpm POOL`"));
+    }
+    if options.trial.is_some() && options.target.fpm.is_none() {
+        return Err(Failure::new(failure::USAGE, "only a page of a pool of PHP-FPM can be tried")
+            .hint("`--trial` goes with `--fpm POOL`"));
     }
     let (recording, recorded) = match &options.file {
         Some(file) => {
@@ -115,14 +119,14 @@ fn watch(options: &DoctorOptions) -> Result<(Recording, Recorded), Failure> {
         Some(path) => format!("what was recorded before is in `{}`", path.display()),
         None => "`--output FILE` keeps what was recorded before".to_owned(),
     };
-    let recorded = record(&how(options), &path, &in_file)?;
+    let recorded = record(&how(options)?, &path, &in_file)?;
     Ok((read(&path)?, recorded))
 }
 
 /// How it is recorded.
-fn how(options: &DoctorOptions) -> RecordOptions {
+fn how(options: &DoctorOptions) -> Result<RecordOptions, Failure> {
     let is_started = !options.command.is_empty();
-    RecordOptions {
+    Ok(RecordOptions {
         target: options.target.clone(),
         command: options.command.clone(),
         duration: options.duration.or_else(|| (!is_started).then_some(SECONDS)),
@@ -143,7 +147,18 @@ fn how(options: &DoctorOptions) -> RecordOptions {
         pause: false,
         quiet: true,
         ask: options.ask,
-    }
+        trial: trial(options)?,
+    })
+}
+
+/// Which page is tried, with which extension. PHP-FPM looks for both in another folder than ours.
+fn trial(options: &DoctorOptions) -> Result<Option<(TrialPage, Option<PathBuf>)>, Failure> {
+    let whole = |path: &PathBuf| {
+        path.canonicalize().map_err(|error| Failure::io(format!("cannot find `{}`", path.display()), &error))
+    };
+    let Some(script) = &options.trial else { return Ok(None) };
+    let page = TrialPage { script: whole(script)?, url: options.url.clone() };
+    Ok(Some((page, options.extension.as_ref().map(whole).transpose()?)))
 }
 
 /// Says what a rule means.

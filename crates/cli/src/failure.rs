@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::io;
 
 use slip_record::file::FileError;
-use slip_record::{AskError, SessionError, TargetError, TargetIssue};
+use slip_record::{AskError, SessionError, TargetError, TargetIssue, TrialError};
 use slip_report::clean;
 
 /// A limit that the user has set is exceeded.
@@ -80,6 +80,25 @@ impl From<AskError> for Failure {
             {
                 PERMISSION
             }
+            _ => NO_EVIDENCE,
+        };
+        let failure = Self::new(code, error.to_string());
+        match error.hint() {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        }
+    }
+}
+
+impl From<TrialError> for Failure {
+    fn from(error: TrialError) -> Self {
+        if let TrialError::Asked(error) = error {
+            return error.into();
+        }
+        let code = match &error {
+            TrialError::NoPool { .. } => NO_TARGET,
+            TrialError::Elsewhere { .. } | TrialError::NoExtension { .. } => UNSUPPORTED,
+            TrialError::Config { .. } => PERMISSION,
             _ => NO_EVIDENCE,
         };
         let failure = Self::new(code, error.to_string());

@@ -12,7 +12,7 @@ use slip_model::{Language, Mode, Process, RecordingInfo, Totals};
 use slip_record::file::{FileError, Writer, load};
 use slip_record::{
     ASK_TIMEOUT, Ending, Launched, OutsideSampler, Progress, RunStart, Sampler, Session, SessionError,
-    SessionOptions, Target, TargetIssue, TargetSet, ask, hold, launch, start_of, unix_ns,
+    SessionOptions, Target, TargetIssue, TargetSet, ask, hold, launch, start_of, try_restoring, unix_ns,
 };
 use slip_report::{Format, Options as ReportOptions, utc};
 
@@ -196,10 +196,13 @@ pub(crate) fn record(options: &RecordOptions, path: &Path, in_file: &str) -> Res
         {
             return Err(refusal);
         }
+        // Before the watch: the requests are none of those that are measured.
+        let workers: Vec<u32> = session.sink().processes().iter().map(|process| process.pid).collect();
         if options.ask {
-            // Before the watch: the request is none of those that are measured.
-            let workers: Vec<u32> = session.sink().processes().iter().map(|process| process.pid).collect();
             session = session.with_answer(ask(&workers, ASK_TIMEOUT)?);
+        }
+        if let Some((page, extension)) = &options.trial {
+            session = session.with_trial(try_restoring(&workers, page, extension.as_deref())?);
         }
         writer = create(&info)?;
     }

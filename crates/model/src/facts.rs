@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::PhpAnswer;
+use crate::{PhpAnswer, Trial};
 
 /// All that was found at the end of a watch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,6 +18,24 @@ pub struct Facts {
     pub memory_groups: Vec<MemoryGroup>,
     /// What PHP said when it was asked; nothing unless the user wanted that.
     pub php: Option<PhpAnswer>,
+    /// Connections that the extension kept during the watch, by server.
+    pub kept: Vec<KeptConnections>,
+    /// What restoring the booted state saved when that was tried; nothing unless the user wanted that.
+    pub trial: Option<Trial>,
+}
+
+/// What became of connections that clients made to a server that `slipstream.keep` names, in all workers together.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct KeptConnections {
+    /// As the setting has it: `redis://127.0.0.1:6379`.
+    pub server: String,
+    /// How often a client connected.
+    pub asked: u64,
+    /// How often it got a connection of before.
+    pub reused: u64,
+    /// Why others were not kept, and how often, the most frequent first.
+    pub refused: Vec<(String, u64)>,
 }
 
 /// The memory of one worker, as the kernel counts it. All in bytes.

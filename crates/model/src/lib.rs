@@ -26,13 +26,15 @@ mod intern;
 mod php;
 mod reading;
 mod recording;
+mod trial;
 
 pub use budget::{
     Budget, CallPart, CommandTime, CpuQuota, CpuTaker, Endpoint, EndpointCalls, EndpointTime, Lengths, Part,
     PartTimes, RunBegin, ServedRequest, Worker,
 };
 pub use facts::{
-    Facts, HugePages, HugePagesWish, MemoryGroup, MemoryKind, SharedKind, Sharing, WorkerMemory,
+    Facts, HugePages, HugePagesWish, KeptConnections, MemoryGroup, MemoryKind, SharedKind, Sharing,
+    WorkerMemory,
 };
 pub use intern::{Frame, FrameId, FrameKind, Interner, InternerDelta, StackId, StackNode, StringId};
 pub use php::{Jit, Manager, Opcache, PhpAnswer, Preload};
@@ -41,3 +43,4 @@ pub use recording::{
     Batch, Language, Mode, Process, ProcessId, Recording, RecordingInfo, Request, RequestId, Sample,
     SampleBlock, State, Thread, ThreadId, Totals, Wait, WaitReason,
 };
+pub use trial::Trial;

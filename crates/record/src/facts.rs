@@ -5,12 +5,16 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 
-use slip_model::{Facts, HugePages, HugePagesWish, MemoryKind, Process, SharedKind, Sharing, WorkerMemory};
+use slip_model::{
+    Facts, HugePages, HugePagesWish, KeptConnections, MemoryKind, Process, SharedKind, Sharing, WorkerMemory,
+};
 use slip_probe::MemoryGroups;
 use slip_remote::{
     CountedMapping, PageMap, SharedPages, counted_mappings, environment_value, memory_counts, process_stat,
     status_value,
 };
+
+use crate::kept::{KEPT_REASONS, KeptServer, kept_connections};
 
 /// Most workers that are looked at.
 const MAX_WORKERS: usize = 64;
@@ -27,12 +31,14 @@ pub(crate) struct FactsKeeper {
 }
 
 /// What a process was like when it was seen first.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct First {
     /// So many page faults had read something.
     major_faults: u64,
     /// So much memory it had.
     rss: Option<u64>,
+    /// What had become of the connections that it kept.
+    kept: Vec<KeptServer>,
 }
 
 impl FactsKeeper {
@@ -40,8 +46,8 @@ impl FactsKeeper {
     pub(crate) fn add(&mut self, pid: u32) {
         self.groups.add(pid);
         if let Some(stat) = process_stat(pid) {
-            self.first
-                .insert(pid, First { major_faults: stat.major_faults, rss: status_bytes(pid, "VmRSS") });
+            let (rss, kept) = (status_bytes(pid, "VmRSS"), kept_by(pid));
+            self.first.insert(pid, First { major_faults: stat.major_faults, rss, kept });
         }
     }
 
@@ -65,13 +71,36 @@ impl FactsKeeper {
             huge_pages: HugePages { enabled: enabled_huge_pages() },
             memory_groups: self.groups.so_far(),
             php: None,
+            kept: self.kept(pids),
+            trial: None,
         }
+    }
+
+    /// What became of connections since their workers were seen first.
+    fn kept(&self, pids: &[u32]) -> Vec<KeptConnections> {
+        let mut sums: BTreeMap<String, KeptServer> = BTreeMap::new();
+        for pid in pids {
+            let first = self.first.get(pid).map_or(&[][..], |first| &first.kept);
+            for server in kept_by(*pid) {
+                let before =
+                    first.iter().find(|before| before.name == server.name).cloned().unwrap_or_default();
+                sums.entry(server.name.clone()).or_default().add(&server.since(&before));
+            }
+        }
+        let list = |(server, counts): (String, KeptServer)| {
+            let reasons = KEPT_REASONS.iter().zip(counts.refused).filter(|(_, count)| *count > 0);
+            let mut refused: Vec<(String, u64)> =
+                reasons.map(|(reason, count)| ((*reason).to_owned(), count)).collect();
+            refused.sort_by(|(_, one), (_, other)| other.cmp(one));
+            KeptConnections { server, asked: counts.asked, reused: counts.reused, refused }
+        };
+        sums.into_iter().map(list).collect()
     }
 
     /// The memory of a process; `None` if it has ended, or may not be read.
     fn worker(&self, pid: u32, title: String, look: &mut Look) -> Option<WorkerMemory> {
         let stat = process_stat(pid)?;
-        let first = self.first.get(&pid).copied().unwrap_or_default();
+        let first = self.first.get(&pid).cloned().unwrap_or_default();
         let mappings = counted_mappings(pid).ok()?;
         let all = memory_counts(pid).unwrap_or_else(|_| sum(&mappings));
         let parent = stat.is_fork.then_some(stat.parent).filter(|parent| same_program(pid, *parent));
@@ -96,6 +125,11 @@ impl FactsKeeper {
             sharing: parent.and_then(|parent| look.sharing(pid, parent, &mappings)),
         })
     }
+}
+
+/// What the extension counts in this process; nothing if there is none, or it may not be read.
+fn kept_by(pid: u32) -> Vec<KeptServer> {
+    kept_connections(pid).ok().flatten().unwrap_or_default()
 }
 
 /// An amount of memory among the lines of `/proc/PID/status`.

@@ -64,6 +64,25 @@ impl KeptServer {
         u64::try_from(new).unwrap_or(u64::MAX).saturating_sub(self.reused_ns)
     }
 
+    /// What has been counted since it was `before`; how many are parked is as it is now.
+    pub(crate) fn since(&self, before: &Self) -> Self {
+        let mut less = Self {
+            name: self.name.clone(),
+            asked: self.asked.saturating_sub(before.asked),
+            reused: self.reused.saturating_sub(before.reused),
+            connected: self.connected.saturating_sub(before.connected),
+            reused_ns: self.reused_ns.saturating_sub(before.reused_ns),
+            connected_ns: self.connected_ns.saturating_sub(before.connected_ns),
+            parked: self.parked,
+            refused: self.refused,
+        };
+        less.refused
+            .iter_mut()
+            .zip(before.refused)
+            .for_each(|(count, before)| *count = count.saturating_sub(before));
+        less
+    }
+
     /// Adds those of another worker.
     pub fn add(&mut self, other: &Self) {
         let sums = [
@@ -155,6 +174,8 @@ mod tests {
         let mut sum = server.clone();
         sum.add(server);
         assert_eq!((sum.reused, sum.refused[0]), (16, 14));
+        let since = sum.since(server);
+        assert_eq!((since.reused, since.connected_ns, since.refused[0]), (8, 100_000, 7));
     }
 
     #[test]

@@ -25,6 +25,7 @@ mod target;
 mod tasks;
 mod title;
 mod trace;
+mod trial;
 
 pub use ask::{ASK_TIMEOUT, AskError, Response, ResponseError, ask, parse_answer, read_response};
 pub use books::Books;
@@ -43,6 +44,7 @@ pub use slip_probe::{ProbeError, RunStart, Rung};
 pub use target::{Target, TargetError, TargetSet};
 pub use tasks::{SeenTask, TaskChoice, TaskLook, TaskState, TaskThread};
 pub use trace::{CANNOT_SEE as TRACE_CANNOT_SEE, NoStack, OnCall, TracedCall};
+pub use trial::{TrialError, TrialPage, try_restoring};
 
 /// Stands for a name, a frame, a stack or a process that could not be read.
 const UNREADABLE: &str = "[unreadable]";

@@ -6,7 +6,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use slip_model::{Batch, Facts, PhpAnswer, Totals};
+use slip_model::{Batch, Facts, PhpAnswer, Totals, Trial};
 use thiserror::Error;
 
 use crate::facts::FactsKeeper;
@@ -108,6 +108,7 @@ pub struct Session<'a> {
     facts: Option<FactsKeeper>,
     /// What PHP said before.
     php: Option<PhpAnswer>,
+    trial: Option<Trial>,
 }
 
 impl std::fmt::Debug for Session<'_> {
@@ -129,6 +130,7 @@ impl<'a> Session<'a> {
             left_out: LeftOut::default(),
             facts: None,
             php: None,
+            trial: None,
         }
     }
 
@@ -152,6 +154,12 @@ impl<'a> Session<'a> {
     #[must_use]
     pub fn with_answer(self, php: PhpAnswer) -> Self {
         Self { php: Some(php), ..self }.with_facts()
+    }
+
+    /// The same, and its facts have what a trial of the extension found.
+    #[must_use]
+    pub fn with_trial(self, trial: Trial) -> Self {
+        Self { trial: Some(trial), ..self }.with_facts()
     }
 
     /// Finds the processes and their interpreters, before anything is written.
@@ -317,7 +325,7 @@ impl<'a> Session<'a> {
     fn find_facts(&mut self, pids: &[u32], cpu_before_ns: u64) {
         if let Some(facts) = &self.facts {
             let found = facts.collect(pids, self.sink.processes());
-            self.sink.set_facts(Facts { php: self.php.take(), ..found });
+            self.sink.set_facts(Facts { php: self.php.take(), trial: self.trial.take(), ..found });
             self.sink.totals.own_cpu_ns = own_cpu_ns() - cpu_before_ns;
         }
     }

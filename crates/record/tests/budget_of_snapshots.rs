@@ -4,12 +4,10 @@
 
 mod budget_support;
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 use slip_model::{Budget, Part, ServedRequest};
 use slip_testkit::fpm::{Build, Fpm, Pool};
-use slip_testkit::skip;
 
 use self::budget_support::php::{Watched, builds, parse};
 use self::budget_support::{DRAG, REQUESTS, alone, assert_most, assert_most_blocked, assert_share, ready_ns};
@@ -67,18 +65,6 @@ impl Told {
     }
 }
 
-/// The extension for this PHP, built if need be.
-fn extension(build: &Build) -> Option<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let (major, minor) = build.version;
-    let built = Command::new(root.join("ext/compile")).arg(format!("{major}.{minor}")).output().unwrap();
-    if !built.status.success() {
-        skip(&format!("the extension for PHP {major}.{minor}"), &String::from_utf8_lossy(&built.stderr));
-        return None;
-    }
-    Some(PathBuf::from(String::from_utf8(built.stdout).unwrap().trim()))
-}
-
 /// Some requests: what they say of themselves, and what the books say.
 fn measure(build: &Build, extension: Option<&Path>) -> Option<(Told, Budget, Vec<ServedRequest>)> {
     let words = if extension.is_some() { ["restore_state()", "snapshot_state()"] } else { ["false", "true"] };
@@ -103,7 +89,7 @@ fn measure(build: &Build, extension: Option<&Path>) -> Option<(Told, Budget, Vec
 fn restored_workers_are_measured_as_those_that_boot() {
     let _alone = alone();
     for build in builds() {
-        let Some(extension) = extension(&build) else { continue };
+        let Some(extension) = build.extension() else { continue };
         for is_restored in [false, true] {
             let label = format!("{}, {}", build.label(), if is_restored { "restored" } else { "booted" });
             let Some((told, budget, requests)) = measure(&build, is_restored.then_some(&extension)) else {

@@ -30,6 +30,23 @@ pub struct Build {
 }
 
 impl Build {
+    /// Whether its files are in a root of their own.
+    pub fn has_root(&self) -> bool {
+        self.root.is_some()
+    }
+
+    /// The PHP extension for it, built if need be; what keeps it from that is reported by [`skip`].
+    pub fn extension(&self) -> Option<PathBuf> {
+        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let version = format!("{}.{}", self.version.0, self.version.1);
+        let built = Command::new(sources.join("ext/compile")).arg(&version).output().unwrap();
+        if !built.status.success() {
+            skip(&format!("the extension for PHP {version}"), &String::from_utf8_lossy(&built.stderr));
+            return None;
+        }
+        Some(PathBuf::from(String::from_utf8(built.stdout).unwrap().trim()))
+    }
+
     /// Name for messages: `php-fpm8.4 opcache`.
     pub fn label(&self) -> String {
         format!("php-fpm{}.{}{}", self.version.0, self.version.1, if self.opcache { " opcache" } else { "" })

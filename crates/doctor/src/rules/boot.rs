@@ -1,6 +1,6 @@
 //! BOOT001: the same boot in every request. The interpreter's part is measured, the application's estimated by samples.
 
-use slip_model::Language;
+use slip_model::{Language, Trial};
 
 use crate::boot::BootSamples;
 use crate::case::{Case, cut};
@@ -73,6 +73,8 @@ pub(super) fn judge(case: &Case<'_>) -> Verdict {
                 .with("samples", Value::Count(samples.samples)),
         );
     }
+    let trial = case.recording.facts.as_ref().and_then(|facts| facts.trial.as_ref());
+    evidence.extend(trial.map(tried));
     let mut ruled_out = Vec::new();
     if let Some(engine) = case.table.engine {
         let share = crate::tenths(engine.engine.into(), engine.on_cpu.into());
@@ -97,20 +99,61 @@ pub(super) fn judge(case: &Case<'_>) -> Verdict {
         fixes: vec![Statement::new(
             "the extension slipstream with snapshot_state() after the boot: later requests begin with the booted state restored, on stock PHP and without a worker mode",
         )],
-        gain: Some(Gain {
-            low: Value::Ns(0),
-            high: Value::Ns(high_ns),
-            basis: Statement::new(
-                "no more than the boot itself; what restoring costs depends on the memory that a request changes, and a trial on one worker tells",
-            ),
-        }),
+        gain: Some(trial.filter(|trial| trial.is_restored()).map_or_else(
+            || Gain {
+                low: Value::Ns(0),
+                high: Value::Ns(high_ns),
+                basis: Statement::new(
+                    "no more than the boot itself; what restoring costs depends on the memory that a request changes, and a trial on one worker tells (`--trial`)",
+                ),
+            },
+            measured,
+        )),
         confidence: if share.is_some() { Confidence::Medium } else { Confidence::High },
     }])
 }
 
+/// What came of the trial.
+fn tried(trial: &Trial) -> Statement {
+    let page = Value::Name(trial.page.clone());
+    if trial.is_restored() {
+        return Statement::new("{page}, tried on one worker of our own: {plain} with its boot, {restored} with the booted state restored ({pairs} pairs of requests)")
+            .by("trial")
+            .with("page", page)
+            .with("plain", Value::Ns(trial.plain_ns))
+            .with("restored", Value::Ns(trial.restored_ns))
+            .with("pairs", Value::Count(trial.pairs));
+    }
+    let of = |reasons: &[(String, u64)]| reasons.first().map(|(reason, _)| Value::Name(reason.clone()));
+    let count = |text| {
+        Statement::new(text)
+            .by("trial")
+            .with("page", page.clone())
+            .with("restores", Value::Count(trial.restores))
+            .with("pairs", Value::Count(trial.pairs))
+    };
+    match of(if trial.snapshots > 0 { &trial.fallbacks } else { &trial.refusals }) {
+        Some(reason) => count("{page}, tried on one worker of our own: restored in {restores} of {pairs} requests, because of: {reason}")
+            .with("reason", reason),
+        None => count("{page}, tried on one worker of our own: restored in {restores} of {pairs} requests; it has to call restore_state() and snapshot_state()"),
+    }
+}
+
+/// What the trial says of later requests.
+fn measured(trial: &Trial) -> Gain {
+    let ns = |saved: i64| Value::Ns(u64::try_from(saved).unwrap_or_default());
+    Gain {
+        low: ns(trial.saved_low_ns),
+        high: ns(trial.saved_high_ns),
+        basis: Statement::new("a trial: by so much a request of {page} was shorter, the median of {pairs} pairs with its interval of 95 %")
+            .with("page", Value::Name(trial.page.clone()))
+            .with("pairs", Value::Count(trial.pairs)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use slip_model::{Frame, FrameKind, Part, Recording, Sample, SampleBlock, State};
+    use slip_model::{Facts, Frame, FrameKind, Part, Recording, Sample, SampleBlock, State};
 
     use super::*;
     use crate::support::{ask, assert_quiet, found, of, pool};
@@ -157,6 +200,41 @@ mod tests {
         let mut recording = pool(200, &[(Part::Code, 20 * MS)]);
         sample(&mut recording, 0, 200);
         assert_quiet(judge, &recording);
+    }
+
+    #[test]
+    fn a_trial_tells_what_restoring_saves() {
+        let ms = i64::try_from(MS).unwrap();
+        let mut recording = pool(200, &[(Part::Boot, 5 * MS), (Part::Code, 10 * MS)]);
+        let mut trial = Trial {
+            page: "/cart".to_owned(),
+            pairs: 100,
+            restores: 100,
+            snapshots: 1,
+            plain_ns: 15 * MS,
+            restored_ns: 11 * MS,
+            saved_ns: 4 * ms,
+            saved_low_ns: 3 * ms,
+            saved_high_ns: 5 * ms,
+            ..Trial::default()
+        };
+        let with = |recording: &mut Recording, trial: &Trial| {
+            recording.facts = Some(Facts { trial: Some(trial.clone()), ..Facts::default() });
+            found(judge, recording)
+        };
+        let finding = with(&mut recording, &trial);
+        let gain = finding.gain.unwrap();
+        assert_eq!((gain.low, gain.high), (Value::Ns(3 * MS), Value::Ns(5 * MS)));
+        assert!(finding.evidence.iter().any(|statement| statement.text.contains("state restored")));
+        // It may be longer for it.
+        trial.saved_low_ns = -ms;
+        assert_eq!(with(&mut recording, &trial).gain.unwrap().low, Value::Ns(0));
+        // What was not restored says nothing of that.
+        trial.restores = 3;
+        trial.fallbacks = vec![("another script".to_owned(), 97)];
+        let finding = with(&mut recording, &trial);
+        assert_eq!(finding.gain.unwrap().low, Value::Ns(0));
+        assert!(finding.evidence.iter().any(|statement| statement.text.contains("because of")));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! CONN002: connections that are made again and again, by server.
 
-use slip_model::{CallPart, Language};
+use slip_model::{CallPart, KeptConnections, Language};
 
 use crate::case::{Case, called, cut, parts_ns};
 use crate::sites::{MIN_SAMPLES, Sites, is_in_kernel};
@@ -43,6 +43,18 @@ pub(super) fn judge(case: &Case<'_>) -> Verdict {
         return Verdict::Found(found.into_iter().map(|(_, finding)| finding).collect());
     }
     let connects = servers.iter().fold(0_u64, |sum, server| sum.saturating_add(server.connects));
+    let sums = |sums: (u64, u64), kept: &KeptConnections| (sums.0 + kept.asked, sums.1 + kept.reused);
+    let (asked, reused) = all_kept(case).iter().fold((0, 0), sums);
+    if reused > 0 {
+        return Verdict::Quiet(
+            Statement::new("the extension used connections again in {reused} of {asked} cases; {rate} new ones for each {unit}")
+                .by("slipstream.keep")
+                .with("reused", Value::Count(reused))
+                .with("asked", Value::Count(asked))
+                .with("rate", Value::Hundredths(case.rate(connects)))
+                .with("unit", Value::Word(case.unit.name())),
+        );
+    }
     let ns = servers.iter().map(|server| server.connect_ns).sum::<u128>();
     let ns = case.each(ns);
     Verdict::Quiet(
@@ -53,6 +65,20 @@ pub(super) fn judge(case: &Case<'_>) -> Verdict {
             .with("time", Value::Ns(ns))
             .with("share", Value::Tenths(case.tenths(ns))),
     )
+}
+
+/// What the extension kept during the watch.
+fn all_kept<'a>(case: &'a Case<'_>) -> &'a [KeptConnections] {
+    case.recording.facts.as_ref().map_or(&[], |facts| &facts.kept)
+}
+
+/// And of it what it was asked for of this server.
+fn kept<'a>(case: &'a Case<'_>, server: &ServerTime) -> Option<&'a KeptConnections> {
+    let is_it = |kept: &&KeptConnections| {
+        kept.asked > 0
+            && kept.server.split_once("://").is_some_and(|(_, address)| address == server.endpoint.address)
+    };
+    all_kept(case).iter().find(is_it)
 }
 
 /// Who connects, if there are enough samples.
@@ -117,6 +143,20 @@ fn finding(case: &Case<'_>, server: &ServerTime, ns: u64) -> Finding {
             .by("inet_sock_set_state")
             .with("time", Value::Ns(mean_ns)),
     ];
+    if let Some(kept) = kept(case, server) {
+        let counts = |text| {
+            Statement::new(text)
+                .by("slipstream.keep")
+                .with("asked", Value::Count(kept.asked))
+                .with("reused", Value::Count(kept.reused))
+        };
+        evidence.push(match kept.refused.first() {
+            Some((reason, count)) => counts("the extension was to keep them: of {asked} connections {reused} were used again; {count} were not kept: `{reason}`")
+                .with("count", Value::Count(*count))
+                .with("reason", Value::Name(reason.clone())),
+            None => counts("the extension was to keep them: of {asked} connections {reused} were used again"),
+        });
+    }
     let tls_ns = tls_ns(case, server);
     if tls_ns > 0 {
         evidence.push(
@@ -178,7 +218,7 @@ fn fixes(case: &Case<'_>, server: &ServerTime) -> Vec<Statement> {
         "a persistent connection in the client's configuration (phpredis: pconnect, Predis: persistent, PDO: ATTR_PERSISTENT); connections that are said to be persistent are not, if this counts them",
     )];
     let is_php = case.recording.processes.iter().any(|process| process.language == Language::Php);
-    if is_php && server.endpoint.protocol == "redis" {
+    if is_php && server.endpoint.protocol == "redis" && kept(case, server).is_none() {
         fixes.push(
             Statement::new("or without a change of the application: the PHP extension, with slipstream.keep={server} (the address as the client has it)")
                 .with("server", Value::Name(format!("redis://{}", server.endpoint.address))),
@@ -202,10 +242,10 @@ fn hello(case: &Case<'_>, server: &ServerTime) -> (u64, u128) {
 
 #[cfg(test)]
 mod tests {
-    use slip_model::{EndpointTime, Part, Recording};
+    use slip_model::{EndpointTime, Facts, Part, Recording};
 
     use super::*;
-    use crate::support::{assert_quiet, found, lengths, of, pool, serve};
+    use crate::support::{ask, assert_quiet, found, lengths, of, pool, serve};
 
     const US: u64 = 1_000;
 
@@ -242,6 +282,29 @@ mod tests {
         let gain = finding.gain.unwrap();
         // One call less, to ask whether it is there; and without AUTH.
         assert_eq!((gain.low, gain.high), (Value::Ns(80 * US), Value::Ns(130 * US)));
+    }
+
+    #[test]
+    fn what_the_extension_keeps_is_told() {
+        let kept = |recording: &mut Recording, reused: u64, refused: &[(&str, u64)]| {
+            let refused = refused.iter().map(|(reason, count)| ((*reason).to_owned(), *count)).collect();
+            let kept =
+                KeptConnections { server: "redis://10.0.0.5:6379".to_owned(), asked: 200, reused, refused };
+            recording.facts = Some(Facts { kept: vec![kept], ..Facts::default() });
+        };
+        let mut recording = connecting(200, 1_000, &[]);
+        recording.processes[0].language = Language::Php;
+        let advice = |finding: &Finding| finding.fixes.iter().any(|fix| fix.text.contains("slipstream.keep"));
+        assert!(advice(&found(judge, &recording)));
+        // On in name, and not used.
+        kept(&mut recording, 0, &[("unknown", 200)]);
+        let finding = found(judge, &recording);
+        assert!(!advice(&finding));
+        assert!(finding.evidence.iter().any(|statement| statement.text.contains("not kept")));
+        let mut recording = connecting(1, 1_000, &[]);
+        kept(&mut recording, 199, &[]);
+        let Verdict::Quiet(statement) = ask(judge, &recording) else { panic!() };
+        assert!(statement.text.contains("used connections again"));
     }
 
     #[test]

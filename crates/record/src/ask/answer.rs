@@ -14,10 +14,7 @@ const MAX_CHARS: usize = 256;
 
 /// The answer in what a request has printed; `None` if there is none.
 pub fn parse_answer(body: &[u8]) -> Option<PhpAnswer> {
-    // The last one: what is prepended may print anything.
-    let begin = body.windows(MARK.len()).rposition(|part| part == MARK)? + MARK.len();
-    let line = body[begin..].split(|byte| *byte == b'\n').next()?;
-    let mut answer: PhpAnswer = serde_json::from_slice(line).ok()?;
+    let mut answer: PhpAnswer = serde_json::from_slice(after_mark(body)?).ok()?;
     answer.extensions.truncate(MAX_ENTRIES);
     answer.configured.truncate(MAX_ENTRIES);
     answer.unanswered.truncate(MAX_ENTRIES);
@@ -35,6 +32,13 @@ pub fn parse_answer(body: &[u8]) -> Option<PhpAnswer> {
         preload.examples.iter_mut().for_each(cut);
     }
     Some(answer)
+}
+
+/// The line behind the mark in what a request has printed.
+pub(crate) fn after_mark(body: &[u8]) -> Option<&[u8]> {
+    // The last one: what is prepended may print anything.
+    let begin = body.windows(MARK.len()).rposition(|part| part == MARK)? + MARK.len();
+    body[begin..].split(|byte| *byte == b'\n').next()
 }
 
 fn cut(text: &mut String) {

@@ -63,7 +63,7 @@ pub enum ResponseError {
 }
 
 /// A request without a body, with these parameters.
-pub(super) fn request(params: &[(&str, &str)]) -> Vec<u8> {
+pub(crate) fn request(params: &[(&str, &str)]) -> Vec<u8> {
     let mut content = Vec::new();
     for (name, value) in params {
         for text in [name, value] {

@@ -5,7 +5,7 @@
 
 mod answer;
 mod door;
-mod fastcgi;
+pub(crate) mod fastcgi;
 mod script;
 
 use std::io::{self, Write as _};
@@ -14,10 +14,12 @@ use std::time::{Duration, Instant};
 use slip_model::PhpAnswer;
 use thiserror::Error;
 
+pub(crate) use answer::after_mark;
 pub use answer::parse_answer;
 use door::Door;
 pub use fastcgi::{Response, ResponseError, read_response};
-use script::Script;
+use script::QUESTION;
+pub(crate) use script::Script;
 
 /// A question that all workers are too busy for is best given up after this time.
 pub const ASK_TIMEOUT: Duration = Duration::from_secs(5);
@@ -122,6 +124,16 @@ impl AskError {
 ///
 /// See [`AskError`].
 pub fn ask(workers: &[u32], timeout: Duration) -> Result<PhpAnswer, AskError> {
+    let response = run_script(workers, QUESTION, timeout)?;
+    parse_answer(&response.body).ok_or_else(|| refused(&response))
+}
+
+/// Has one of these workers run a script with this text.
+///
+/// # Errors
+///
+/// See [`AskError`]; what the script says is not looked at.
+pub(crate) fn run_script(workers: &[u32], text: &str, timeout: Duration) -> Result<Response, AskError> {
     // One may just have ended.
     let door = workers.iter().find_map(|pid| Some((*pid, Door::of(*pid)?)));
     let Some((pid, door)) = door else {
@@ -131,7 +143,7 @@ pub fn ask(workers: &[u32], timeout: Duration) -> Result<PhpAnswer, AskError> {
     if matches!(door, Door::Elsewhere(_)) {
         return Err(AskError::OtherNetwork { address });
     }
-    let script = Script::write(pid).map_err(|source| AskError::NoPlace { pid, source })?;
+    let script = Script::write(pid, text).map_err(|source| AskError::NoPlace { pid, source })?;
     let end = Instant::now() + timeout;
     let mut connection = door.connect(end).map_err(|source| unreachable(&address, timeout, source))?;
     let path = script.path();
@@ -160,7 +172,7 @@ pub fn ask(workers: &[u32], timeout: Duration) -> Result<PhpAnswer, AskError> {
             source => AskError::Broken { address: address.clone(), source },
         })?;
     drop(script);
-    parse_answer(&response.body).ok_or_else(|| refused(&response))
+    Ok(response)
 }
 
 fn unreachable(address: &str, timeout: Duration, source: io::Error) -> AskError {

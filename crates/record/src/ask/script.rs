@@ -9,25 +9,25 @@ use slip_remote::status_value;
 use tempfile::TempDir;
 
 /// What PHP is asked.
-const QUESTION: &str = include_str!("question.php");
+pub(super) const QUESTION: &str = include_str!("question.php");
 
 const NAME: &str = "question.php";
 
 /// A folder of our own in the worker's `/tmp`, with nothing but the question. It is gone when this is dropped.
 #[derive(Debug)]
-pub(super) struct Script {
+pub(crate) struct Script {
     folder: TempDir,
     /// The worker's `/tmp`, which is there by this file also when the worker has ended.
     _tmp: File,
 }
 
 impl Script {
-    /// Writes it for worker `pid`. Its group may read it, and nobody else; where that cannot be had, everybody.
+    /// Writes `text` for worker `pid`. Its group may read it, and nobody else; where that cannot be had, everybody.
     ///
     /// # Errors
     ///
     /// If the worker has no `/tmp`, or we may not write there.
-    pub(super) fn write(pid: u32) -> io::Result<Self> {
+    pub(crate) fn write(pid: u32, text: &str) -> io::Result<Self> {
         // In a container, or below another root, that is not ours. What the last part of the path leads to elsewhere is not followed.
         let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW;
         let tmp = OpenOptions::new().read(true).custom_flags(flags).open(format!("/proc/{pid}/root/tmp"))?;
@@ -35,7 +35,7 @@ impl Script {
         let folder = tempfile::Builder::new().prefix("slip-").rand_bytes(16).tempdir_in(within)?;
         let path = folder.path().join(NAME);
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
-        file.write_all(QUESTION.as_bytes())?;
+        file.write_all(text.as_bytes())?;
         let group =
             status_value(pid, "Gid").and_then(|ids| ids.split_whitespace().nth(1)?.parse::<u32>().ok());
         let is_given = group.is_some_and(|group| {
@@ -48,7 +48,7 @@ impl Script {
     }
 
     /// Its path as the worker has it.
-    pub(super) fn path(&self) -> String {
+    pub(crate) fn path(&self) -> String {
         let name = self.folder.path().file_name().unwrap_or_default();
         format!("/tmp/{}/{NAME}", name.to_string_lossy())
     }
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn it_is_readable_while_it_is_needed_and_gone_then() {
-        let script = Script::write(std::process::id()).unwrap();
+        let script = Script::write(std::process::id(), QUESTION).unwrap();
         let path = script.path();
         let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o777;
         assert_eq!((fs::read_to_string(&path).unwrap(), mode & 0o022), (QUESTION.to_owned(), 0));
@@ -73,6 +73,6 @@ mod tests {
 
     #[test]
     fn a_process_that_is_not_there_has_no_place_for_it() {
-        assert!(Script::write(u32::MAX).is_err());
+        assert!(Script::write(u32::MAX, QUESTION).is_err());
     }
 }
