@@ -9,8 +9,9 @@ import sys
 import tempfile
 import threading
 
+from fastcgi import FastCgi
 from lab import SYMFONY, Lab, Stack
-from sums import PAGES, FastCgi, Http
+from sums import PAGES, Http
 
 SLIP = os.environ.get("SLIP", "target/release/slip")
 

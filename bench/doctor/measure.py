@@ -5,13 +5,17 @@ import contextlib
 import json
 import os
 import shlex
+import statistics
 import subprocess
 import sys
+import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 # pylint: disable=wrong-import-position
+from fastcgi import FastCgi
 from interval import middle, text
-from lab import DRAGS, Lab, Stack, children
+from kept import PAIRS, Kept
+from lab import DRAGS, SYMFONY, Lab, Stack, children
 from sheets import TARGETS, sheets
 
 SLIP = os.environ.get("SLIP", "target/release/slip")
@@ -154,13 +158,71 @@ class Drag:
         """For how long a unit takes on average."""
         raise NotImplementedError
 
+    def saved_ms(self, number):
+        """How much less it takes in the slice of that number. The one that is first changes."""
+        times = {is_fixed: self.slice_ms(is_fixed) for is_fixed in (bool(number % 2), not number % 2)}
+        return times[False] - times[True]
 
-class Pages(Drag):
-    """One page for another one, of the same pool."""
+    def down(self):
+        """The lab goes on to the next one."""
 
-    def __init__(self, rule, labs, name, fixed):
+
+class Connections(Drag):
+    """Connections that the extension keeps."""
+
+    def __init__(self, rule, client, do):
+        super().__init__(rule, None)
+        self.kept = Kept(client, do)
+
+    def sheet(self):
+        return json.loads(self.kept.watch([SLIP, "doctor", "--format", "json", "--duration", str(WATCH_S)]))
+
+    def saved_ms(self, number):
+        return self.kept.saved_ms()
+
+    def down(self):
+        self.kept.down()
+
+
+class Boot(Drag):
+    """A page of Symfony that boots in each request, and one whose booted state is restored."""
+
+    PAGE = "/news"
+
+    def __init__(self, rule):
+        built = subprocess.run(["ext/compile", "8.2"], check=True, stdout=subprocess.PIPE, text=True)
+        self.extension = built.stdout.strip().splitlines()[-1]
+        extension = f"boot.php,extension={os.path.abspath(self.extension)}"
+        super().__init__(rule, Lab(SYMFONY, "SLIP_SYMFONY_DIR", f"boots={extension},slipstream.enable=0", f"restores={extension}"))
+        self.front = f"{self.lab.folder}/app/public/boot.php"
+        self.pools = {is_fixed: FastCgi(f"{self.lab.folder}/php/{name}.sock", self.front, [self.PAGE]) for is_fixed, name in ((False, "boots"), (True, "restores"))}
+        for pool in self.pools.values():
+            pool.run(1, SLICE_S)
+
+    def sheet(self):
+        load = threading.Thread(target=self.pools[False].run, args=(1, 4 * WATCH_S))
+        load.start()
+        sheet = doctor("--fpm", "boots", "--duration", WATCH_S, "--trial", self.front, "--url", self.PAGE)
+        load.join()
+        return sheet
+
+    def saved_ms(self, number):
+        less = []
+        for pair in range(PAIRS):
+            took = {is_fixed: self.pools[is_fixed].ask(self.pools[is_fixed].messages[0]) for is_fixed in (bool(pair % 2), not pair % 2)}
+            less.append(1e3 * (took[False] - took[True]))
+        return statistics.median(less)
+
+    def down(self):
+        self.lab.down()
+
+
+class Raised(Drag):
+    """A quota that is raised while the workers run."""
+
+    def __init__(self, rule, labs, name):
         super().__init__(rule, labs)
-        self.name, self.fixed = name, fixed
+        self.name = name
 
     def up(self, name):
         self.lab.run("up", name)
@@ -177,19 +239,6 @@ class Pages(Drag):
         sheet = doctor(*target, "--duration", WATCH_S)
         load.wait()
         return sheet
-
-    def slice_ms(self, is_fixed):
-        name = self.fixed if is_fixed else self.name
-        self.up(name)
-        # Now and then a request waits for something else, which is no difference of these two.
-        return json.loads(self.lab.run("load", name, str(SLICE_S)))["p50_ms"]
-
-
-class Raised(Pages):
-    """A quota that is raised while the workers run."""
-
-    def __init__(self, rule, labs, name):
-        super().__init__(rule, labs, name, name)
 
     def slice_ms(self, is_fixed):
         self.up(self.name)
@@ -234,8 +283,9 @@ class Program(Drag):
 
 #: By name.
 DRAGS_FIXED = {
-    "connections": lambda labs: Pages("CONN002", labs, "connect-per-request", "connect-kept"),
-    "commands": lambda labs: Pages("CONN002", labs, "connect-per-command", "connect-kept"),
+    "connections": lambda _labs: Connections("CONN002", "phpredis", "gets"),
+    "commands": lambda _labs: Connections("CONN002", "small", "commands"),
+    "boot": lambda _labs: Boot("BOOT001"),
     "quota": lambda labs: Raised("WAKE003", labs, "quota"),
     "memory": lambda labs: Program("MEM004", labs, "churn"),
 }
@@ -247,16 +297,14 @@ def predictions(options):
     try:
         for name in options.drag or DRAGS_FIXED:
             drag = DRAGS_FIXED[name](labs)
-            found = findings(drag.sheet(), drag.rule)
-            gain = found[0]["gain"] if len(found) == 1 else None
-            if not gain:
-                sys.exit(f"error: {name}: {drag.rule} predicts nothing: {found}")
-            saved = []
-            for number in range(options.rounds):
-                # The one that is first changes.
-                times = {is_fixed: drag.slice_ms(is_fixed) for is_fixed in (bool(number % 2), not number % 2)}
-                saved.append(times[False] - times[True])
-            saved = middle(saved)
+            try:
+                found = findings(drag.sheet(), drag.rule)
+                gain = found[0]["gain"] if len(found) == 1 else None
+                if not gain:
+                    sys.exit(f"error: {name}: {drag.rule} predicts nothing: {found}")
+                saved = middle([drag.saved_ms(number) for number in range(options.rounds)])
+            finally:
+                drag.down()
             low, high = gain["low_ns"] / 1e6, gain["high_ns"] / 1e6
             off = 100 * abs((low + high) / 2 / saved[0] - 1)
             parts.append(f"{name}: {drag.rule} predicts {low:.3f} to {high:.3f} ms less, {text(saved, 3)} were; its middle is {off:.0f} % off")
