@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Requests for one lab, and what is beside it: programs that take the CPU, a client that keeps Redis busy.
+"""Requests for one lab, and what is beside it: programs that take the CPU, a client that keeps Redis busy, a machine short of memory.
 
 Prints one JSON line with what came back: how many requests, how long they took, and how long their drag did by their own clock, which
 is the last line of each response. ADDRESS is ``fpm:SOCKET:SCRIPT[?QUERY]``, ``http:PORT:PATH``, or ``file:PATH``, where nothing is
@@ -7,6 +7,7 @@ asked and the line is what a program has left there.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import socket
@@ -121,16 +122,20 @@ class Client(threading.Thread):
 
     def run(self):
         number = self.first
-        while not self.ends.is_set():
+        asked = 0
+        while not self.ends.is_set() and (not self.options.requests or asked < self.options.requests):
             begin = time.perf_counter_ns()
             try:
                 body = self.server.ask(number)
                 self.took_ns.append(time.perf_counter_ns() - begin)
                 self.drag_ns.append(int(body.rsplit(b"\n", 1)[-1]))
+                if self.options.moves_out:
+                    move_out(self.options.group)
             except (OSError, ValueError) as error:
                 self.errors.append(str(error))
                 time.sleep(0.1)
             number += self.options.clients
+            asked += 1
             if self.options.pause_ms:
                 self.ends.wait(self.options.pause_ms / 1000)
 
@@ -141,6 +146,18 @@ def keep_busy(port, sleep_ms, ends):
         while not ends.is_set():
             redis.sendall(f"DEBUG SLEEP {sleep_ms / 1000}\r\n".encode())
             redis.recv(64)
+
+
+def move_out(group):
+    """What a control group has in memory goes to the swap, as where a machine is short of memory."""
+    forced = os.path.join(group, "memory.force_empty")
+    if os.path.exists(forced):
+        path, text = forced, "0"
+    else:
+        # Version 2 takes a number, here more than there is, and says that it was less.
+        path, text = os.path.join(group, "memory.reclaim"), "1G"
+    with contextlib.suppress(BlockingIOError), open(path, "w", encoding="ascii") as file:
+        file.write(text)
 
 
 def start_hogs(count):
@@ -173,14 +190,17 @@ def main():
     parser.add_argument("address")
     parser.add_argument("--redis", type=int, required=True, help="its port")
     parser.add_argument("--seconds", type=float, default=0, help="0: until the standard input ends")
-    parser.add_argument("words", nargs="*", help="clients=N pause_ms=N hogs=N redis_sleeps_ms=N")
+    parser.add_argument("--group", help="the control group of those who serve, for moves_out")
+    parser.add_argument("words", nargs="*", help="clients=N requests=N pause_ms=N hogs=N redis_sleeps_ms=N moves_out=1")
     options = parser.parse_args()
-    words = {"clients": 1, "pause_ms": 0, "hogs": 0, "redis_sleeps_ms": 0}
+    words = {"clients": 1, "requests": 0, "pause_ms": 0, "hogs": 0, "redis_sleeps_ms": 0, "moves_out": 0}
     for word in options.words:
         name, _, value = word.partition("=")
         if name not in words:
             parser.error(f"unknown word: {word}")
         words[name] = int(value)
+    if words["moves_out"] and not options.group:
+        parser.error("moves_out needs --group")
     vars(options).update(words)
     kind, _, rest = options.address.partition(":")
     ends, clients, others = threading.Event(), [], []
@@ -195,7 +215,10 @@ def main():
         begin = time.monotonic()
         for thread in others + clients:
             thread.start()
-        if options.seconds:
+        if options.requests:
+            for client in clients:
+                client.join()
+        elif options.seconds:
             time.sleep(options.seconds)
         else:
             sys.stdin.read()

@@ -5,7 +5,7 @@
 # read_lab NAME: sets the LAB_ variables to its row.
 read_lab() {
   local name
-  while IFS='|' read -r name LAB_RULE LAB_CAUSE LAB_SILENT LAB_SIZE LAB_SERVICE LAB_SETTINGS LAB_PAGE LAB_LOAD LAB_PENDING LAB_WHAT; do
+  while IFS='|' read -r name LAB_RULE LAB_CAUSE LAB_SILENT LAB_SIZE LAB_SERVICE LAB_SETTINGS LAB_PAGE LAB_LOAD LAB_WHAT; do
     name=$(trim "$name")
     [[ $name == "$1" ]] || continue
     LAB_NAME=$name

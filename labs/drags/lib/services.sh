@@ -14,14 +14,14 @@ else
   readonly SERVICE_CPU=() OTHER_CPU=()
 fi
 
-# Keeps the remembered ports, except those that a foreign program took while ours was down.
+# Keeps the remembered ports, except those that a foreign program took while ours was down. Until all is there, no lab is up.
 choose_ports() {
   REDIS_PORT='' SLOW_PORT='' PYTHON_PORT=''
   if [[ -f $STATE/addresses ]]; then read_addresses; fi
   is_running redis || REDIS_PORT=$(usable_port "$REDIS_PORT")
   is_running slow || SLOW_PORT=$(usable_port "$SLOW_PORT")
   is_running python || PYTHON_PORT=$(usable_port "$PYTHON_PORT")
-  printf '%s\n' "REDIS_PORT=$REDIS_PORT" "SLOW_PORT=$SLOW_PORT" "PYTHON_PORT=$PYTHON_PORT" "RUNNING=$LAB_NAME" >"$STATE/addresses.new"
+  printf '%s\n' "REDIS_PORT=$REDIS_PORT" "SLOW_PORT=$SLOW_PORT" "PYTHON_PORT=$PYTHON_PORT" "RUNNING=" >"$STATE/addresses.new"
   mv "$STATE/addresses.new" "$STATE/addresses"
 }
 
@@ -84,9 +84,14 @@ clear_env=no
 CONF
   # A killed master leaves its socket behind, which would look like a pool that is there.
   is_running php-fpm || rm -f "$STATE/php/fpm.sock"
-  ensure php-fpm "$(id -un)" "REDIS_PORT=$REDIS_PORT SLOW_PORT=$SLOW_PORT" \
-    "$(cat "$conf" "$STATE/conf/php.ini") $(tree_hash "$DRAGS/php") quota=$(setting quota no) stale=$(setting stale no) cpus=$(setting cpus one)" \
+  ensure php-fpm "$(id -un)" "REDIS_PORT=$REDIS_PORT SLOW_PORT=$SLOW_PORT $(settings env | tr '\n' ' ')" \
+    "$(cat "$conf" "$STATE/conf/php.ini") $(tree_hash "$DRAGS/php") $(what_is_done)" \
     "${SERVICE_CPU[@]}" /usr/sbin/php-fpm8.2 --nodaemonize --fpm-config "$conf" -c "$STATE/conf/php.ini"
+}
+# The settings by which something is done to a pool, or to the machine, when it starts.
+what_is_done() {
+  local name
+  for name in quota memory swap huge stale cpus; do printf '%s=%s ' "$name" "$(setting "$name" no)"; done
 }
 php_fpm_ready() {
   "$PHP" -n -r "exit(stream_socket_client('unix://$STATE/php/fpm.sock') ? 0 : 1);" &&

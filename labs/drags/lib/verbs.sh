@@ -4,7 +4,7 @@
 verb_list() {
   grep -v '^#' "$DRAGS/manifest" | awk -F'|' '
     { for (i = 1; i <= NF; i++) gsub(/^ +| +$/, "", $i) }
-    { printf "%-24s %-8s %-16s %s\n", $1, $2 == "-" ? "" : $2, $3 == "-" ? "" : $3, $11 }'
+    { printf "%-24s %-8s %-16s %s\n", $1, $2 == "-" ? "" : $2, $3 == "-" ? "" : $3, $10 }'
 }
 
 verb_up() {
@@ -16,6 +16,11 @@ verb_up() {
   open_state
   lock_state
   mkdir -p "$STATE"/{run,log,conf}
+  RUNNING=''
+  if [[ -f $STATE/addresses ]]; then read_addresses; fi
+  # Whoever was interrupted may not have done to the pool what its settings say.
+  [[ -n $RUNNING ]] || stop_service php-fpm
+  if [[ $RUNNING != "$LAB_NAME" ]] || ! is_running php-fpm; then undo_machine; fi
   choose_ports
   STARTED=()
   # One lab at a time has the machine. What the last one ran on is kept if this one runs on the same.
@@ -27,8 +32,8 @@ verb_up() {
   case $LAB_SERVICE in
     fpm)
       make_pages
+      prepare_machine
       start_php_fpm
-      [[ " ${STARTED[*]} " != *' php-fpm '* ]] || remove_quota
       ;;
     gunicorn) start_gunicorn ;;
     uvicorn) start_uvicorn ;;
@@ -44,16 +49,30 @@ verb_up() {
       ;;
     gunicorn | uvicorn) await python 20 python_ready ;;
   esac
+  printf '%s\n' "RUNNING=$LAB_NAME" >>"$STATE/addresses"
   for name in "${STARTED[@]}"; do say "$name started (pid $(cat "$STATE/run/$name.pid"))"; done
+}
+
+# What has to be there before a pool starts.
+prepare_machine() {
+  local huge swap
+  huge=$(setting huge no)
+  swap=$(setting swap no)
+  if [[ $huge != no ]]; then set_huge_pages "$huge"; fi
+  if [[ $swap != no ]]; then add_swap "$swap"; fi
 }
 
 # What is done to a pool that runs.
 settle_php_fpm() {
-  local quota pid
+  local quota memory pid
   [[ " ${STARTED[*]} " == *' php-fpm '* ]] || return 0
   quota=$(setting quota no)
+  memory=$(setting memory no)
   # shellcheck disable=SC2046 # one word per pid
   if [[ $quota != no ]]; then set_quota "$quota" $(workers php-fpm); fi
+  # shellcheck disable=SC2046
+  if [[ $memory != no ]]; then limit_memory "$memory" $(workers php-fpm); fi
+  if [[ $(setting swap no) != no ]]; then move_out_once; fi
   # As many as a small machine has: on a large one nobody would have to wait.
   if [[ $(setting cpus one) == two ]]; then
     for pid in $(workers php-fpm); do taskset -pc 0,1 "$pid" >/dev/null; done
@@ -63,6 +82,14 @@ settle_php_fpm() {
     sed -i 's/hello/good morning/' "$STATE/www/preloaded.php"
     touch -d '+2 seconds' "$STATE/www/preloaded.php"
   fi
+}
+
+# The workers' memory goes to the swap, and what a request needs is read back: it is the load that moves it out again, or does not.
+move_out_once() {
+  # shellcheck disable=SC2046 # one word per pid
+  gather_memory $(workers php-fpm)
+  (ask 0 requests=3 moves_out=1) >/dev/null
+  (ask 0 requests=3) >/dev/null
 }
 
 # Pages, with the classes that some load. Files that are there already are left alone: new ones of the same content are a change for whoever
@@ -81,27 +108,46 @@ make_pages() {
     cp "$DRAGS/php/preloaded.php" "$preloaded"
     touch -d 2020-01-01 "$preloaded"
   fi
+  if [[ $(setting file no) != no ]]; then make_file "$(setting file no)"; fi
+}
+
+# make_file MIB: a large file that pages read. What of it is in memory belongs to the control group of who has read it first; now nothing is.
+make_file() {
+  local file=$STATE/www/file
+  if (($(stat -c %s "$file" 2>/dev/null || echo 0) != $1 << 20)); then
+    dd if=/dev/zero of="$file" bs=1M count="$1" status=none
+    chmod 644 "$file"
+  fi
+  dd of="$file" oflag=nocache conv=notrunc,fdatasync count=0 status=none
 }
 
 verb_load() {
-  local address
   [[ $# == 1 || $# == 2 ]] || bad_usage 'load takes the name of a lab, and perhaps for how many seconds'
   read_lab "$1"
   need_state
   [[ ${RUNNING-} == "$LAB_NAME" ]] || fail "$LAB_NAME is not up" "$0 up $LAB_NAME" 3
+  # shellcheck disable=SC2086 # one word per option
+  ask "${2:-0}" ${LAB_LOAD#-}
+}
+
+# ask SECONDS WORD...: becomes the load of the lab that is up.
+ask() {
+  local seconds=$1 address group=()
+  shift
+  if [[ -f $STATE/run/memory ]]; then group=(--group "$(cat "$STATE/run/memory")"); fi
   case $LAB_SERVICE in
     fpm) address=fpm:$STATE/php/fpm.sock:$STATE/www/$LAB_PAGE ;;
     native) address=file:$STATE/native/drag.json ;;
     *) address=http:$PYTHON_PORT:$LAB_PAGE ;;
   esac
-  # shellcheck disable=SC2086 # one word per option
-  exec "${OTHER_CPU[@]}" "$PYTHON" "$DRAGS/load.py" --redis "$REDIS_PORT" --seconds "${2:-0}" "$address" ${LAB_LOAD#-}
+  exec "${OTHER_CPU[@]}" "$PYTHON" "$DRAGS/load.py" --redis "$REDIS_PORT" --seconds "$seconds" "${group[@]}" "$address" "$@"
 }
 
 # Pids are those of the moment.
 verb_env() {
   local pid='' target
   need_state
+  [[ -n $RUNNING ]] || fail 'no lab is up' "$0 up LAB" 3
   read_lab "$RUNNING"
   case $LAB_SERVICE in
     fpm)

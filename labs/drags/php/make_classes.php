@@ -1,9 +1,14 @@
 <?php
-// Writes the classes that pages load: `classes/`, the services of an application, which `autoload.php` loads and builds, all in each
-// request; and `templates/`, files that are looked up. Written once: a file that was written again is a change for opcache.
+// Writes what pages load: `classes/`, the services of an application, which `autoload.php` loads and builds, all in each request;
+// `templates/`, files that are looked up; and `tables/`, which opcache has in memory. Written once: a file that was written again is a
+// change for opcache.
 
 const SERVICES = 300;
 const TEMPLATES = 200;
+const PRODUCTS = 4_096;
+
+/** Nearly a page of memory for each product. */
+const PRODUCT_BYTES = 4_000;
 
 [, $folder] = $argv;
 
@@ -13,7 +18,7 @@ function write(string $path, string $text): void {
 	}
 }
 
-foreach (['classes', 'templates'] as $name) {
+foreach (['classes', 'templates', 'tables'] as $name) {
 	is_dir("$folder/$name") || mkdir("$folder/$name");
 }
 for ($number = 0; $number < SERVICES; $number++) {
@@ -53,3 +58,5 @@ for ($number = 0; $number < SERVICES; $number++) {
 for ($number = 0; $number < TEMPLATES; $number++) {
 	write("$folder/templates/block-$number.html", "<p>block $number</p>\n");
 }
+$products = array_map(fn (int $number): string => "\t'" . str_pad("product $number ", PRODUCT_BYTES, "text of $number ") . "',\n", range(0, PRODUCTS - 1));
+write("$folder/tables/products.php", "<?php\nreturn [\n" . implode('', $products) . "];\n");

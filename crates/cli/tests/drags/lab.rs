@@ -17,9 +17,15 @@ pub(crate) fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../labs/drags")
 }
 
+/// Folders of labs of tests, before the number of the process: not below the folder of temporary files, which the accounts of the servers
+/// may not be able to enter.
+const STATE: &str = "/var/tmp/slipstream-drags-test-";
+
 /// A folder of labs of our own. What runs in it is ended, and it is removed, when this is dropped.
 pub(crate) struct Labs {
     state: PathBuf,
+    /// What the labs may change of the machine, as it was.
+    machine: [String; 2],
 }
 
 /// What is said of a lab.
@@ -40,22 +46,21 @@ impl Labs {
             skip("labs", "needs root");
             return None;
         }
-        // Not below the folder of temporary files, which the accounts of the servers may not be able to enter.
-        let state = PathBuf::from(format!("/var/tmp/slipstream-drags-test-{}", std::process::id()));
-        Some(Self { state })
+        end_interrupted();
+        Some(Self { state: PathBuf::from(format!("{STATE}{}", std::process::id())), machine: machine() })
     }
 
-    /// Starts a lab with its load and has `slip doctor` watch it; `None` where this machine cannot.
-    pub(crate) fn tell(&self, lab: &Lab) -> Option<Told> {
+    /// Starts a lab with its load and has `slip doctor` watch it; why this machine cannot, where it cannot.
+    pub(crate) fn tell(&self, lab: &Lab) -> Result<Told, String> {
         let up = self.drags(&["up", &lab.name]).output().unwrap();
         if !up.status.success() {
-            let why = String::from_utf8_lossy(&up.stderr).trim().to_owned();
+            let why = one_line(&up.stderr);
             // It is not this machine's fault that a lab does not start; that something is missing is said with its code, or so.
             let is_missing =
                 [Some(4), Some(5)].contains(&up.status.code()) || why.contains("packages are missing");
             assert!(is_missing, "{} does not start: {why}", lab.name);
             skip(&lab.name, &why);
-            return None;
+            return Err(why);
         }
         let target = self.target();
         let words: Vec<&str> = target.iter().map(String::as_str).collect();
@@ -69,17 +74,17 @@ impl Labs {
         // Looks at /proc tell nothing of the run of a program.
         let coarse = load.is_some().then(|| doctor(&[&watch, &["--rung", "proc"], &words[..]].concat()));
         let load = load.unwrap_or_else(|| Load::start(self, &lab.name)).finish();
-        let errors = String::from_utf8_lossy(&ran.stderr);
         if [Some(4), Some(5)].contains(&ran.status.code()) {
-            skip(&lab.name, errors.trim());
-            return None;
+            let why = one_line(&ran.stderr);
+            skip(&lab.name, &why);
+            return Err(why);
         }
         let sheet = |ran: &Output| {
             serde_json::from_slice(&ran.stdout)
                 .unwrap_or_else(|error| panic!("{}: {error}: {ran:?}", lab.name))
         };
         let (sheet, coarse) = (sheet(&ran), coarse.as_ref().map(sheet));
-        Some(Told { sheet, coarse, load })
+        Ok(Told { sheet, coarse, load })
     }
 
     /// What `slip` is told to watch.
@@ -93,9 +98,7 @@ impl Labs {
     }
 
     fn drags(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(folder().join("drags"));
-        command.args(arguments).env("SLIP_DRAGS_DIR", &self.state).stdin(Stdio::null());
-        command
+        drags(&self.state, arguments)
     }
 }
 
@@ -105,8 +108,40 @@ impl Drop for Labs {
         if !thread::panicking() {
             let down = down.unwrap();
             assert!(down.status.success() && !fs::exists(&self.state).unwrap(), "{down:?}");
+            assert_eq!(machine(), self.machine, "the machine is not as it was");
         }
     }
+}
+
+/// Labs in this folder.
+fn drags(state: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(folder().join("drags"));
+    command.args(arguments).env("SLIP_DRAGS_DIR", state).stdin(Stdio::null());
+    command
+}
+
+/// Whether there are huge pages, and which swap space.
+fn machine() -> [String; 2] {
+    let read = |path| fs::read_to_string(path).unwrap_or_default();
+    let swaps = read("/proc/swaps");
+    // How much of it is in use stands behind its name.
+    let names: Vec<&str> = swaps.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    [read("/sys/kernel/mm/transparent_hugepage/enabled"), names.join(" ")]
+}
+
+/// Ends what a test has left that was interrupted: servers, and what its labs have changed of the machine.
+fn end_interrupted() {
+    for state in fs::read_dir("/var/tmp").unwrap().map(|entry| entry.unwrap().path()) {
+        let number = state.to_str().and_then(|state| state.strip_prefix(STATE)?.parse::<u32>().ok());
+        if number.is_some_and(|number| !fs::exists(format!("/proc/{number}")).unwrap()) {
+            let down = drags(&state, &["down", "--delete"]).output().unwrap();
+            assert!(down.status.success(), "{down:?}");
+        }
+    }
+}
+
+fn one_line(said: &[u8]) -> String {
+    String::from_utf8_lossy(said).trim().replace('\n', "; ")
 }
 
 /// Runs `slip doctor`, away from the CPU of what is watched if the machine has two: it is not to be what is found.

@@ -62,23 +62,22 @@ fn the_table_of_labs_is_whole() {
 #[test]
 fn each_rule_finds_its_drag_and_nothing_else() {
     let Some(running) = Labs::open() else { return };
-    let (mut rows, mut failures) = (Vec::new(), Vec::new());
+    let (mut rows, mut failures, mut pending) = (Vec::new(), Vec::new(), Vec::new());
     for lab in labs() {
-        if lab.pending.is_some() {
-            continue;
+        match running.tell(&lab) {
+            Ok(told) => {
+                failures
+                    .extend(judge(&lab, &told).into_iter().map(|failure| format!("{}: {failure}", lab.name)));
+                rows.push((lab, told));
+            }
+            Err(why) => pending.push(format!("pending: {}: {why}\n", lab.name)),
         }
-        let Some(told) = running.tell(&lab) else { continue };
-        failures.extend(judge(&lab, &told).into_iter().map(|failure| format!("{}: {failure}", lab.name)));
-        rows.push((lab, told));
     }
     drop(running);
     let mut text = table(&rows);
     text.push_str(&coarse_counts(&rows));
-    for lab in labs() {
-        if let Some(reason) = &lab.pending {
-            let _ = writeln!(text, "pending: {}: {reason}", lab.name);
-        }
-    }
+    // What this machine has not.
+    text.extend(pending);
     // Past the capturing of the test harness.
     let _ = std::io::stderr().write_all(text.as_bytes());
     assert!(failures.is_empty(), "{}", failures.join("\n\n"));

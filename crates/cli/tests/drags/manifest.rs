@@ -19,8 +19,6 @@ pub(crate) struct Lab {
     pub(crate) size: Option<Range<f64>>,
     /// A native program, which is started by who watches it, and its number of operations.
     pub(crate) operations: Option<u64>,
-    /// Why it cannot be asked for yet.
-    pub(crate) pending: Option<String>,
 }
 
 /// All of it.
@@ -35,17 +33,13 @@ pub(crate) fn labs() -> Vec<Lab> {
 
 fn lab(line: &str) -> Lab {
     let fields: Vec<&str> = line.split('|').map(str::trim).collect();
-    let [name, rule, cause, silent, size, service, _settings, page, _load, pending, what] = fields[..] else {
+    let [name, rule, cause, silent, size, service, _settings, page, _load, what] = fields[..] else {
         panic!("{} fields: {line}", fields.len());
     };
     assert!(!what.is_empty(), "{line}");
-    let pending = given(pending).map(str::to_owned);
     let named = |id: &str| Rule::named(id).unwrap_or_else(|| panic!("no rule is called {id}: {line}"));
-    // One that is not there yet has no name.
-    let is_there = |id: &&str| pending.is_none() || Rule::named(id).is_some();
-    let finds = given(rule)
-        .filter(is_there)
-        .map(|id| (named(id), given(cause).unwrap_or_else(|| panic!("a cause: {line}")).to_owned()));
+    let cause = || given(cause).unwrap_or_else(|| panic!("a cause: {line}")).to_owned();
+    let finds = given(rule).map(|id| (named(id), cause()));
     let silent = match silent {
         "others" => {
             let is_other = |rule: &&&'static Rule| finds.as_ref().is_none_or(|(finds, _)| *finds != **rule);
@@ -59,7 +53,7 @@ fn lab(line: &str) -> Lab {
     });
     let operations =
         (service == "native").then(|| page.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap());
-    Lab { name: name.to_owned(), finds, silent, size, operations, pending }
+    Lab { name: name.to_owned(), finds, silent, size, operations }
 }
 
 fn given(field: &str) -> Option<&str> {
