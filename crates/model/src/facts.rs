@@ -66,7 +66,7 @@ pub struct WorkerMemory {
     pub swap: u64,
     /// Page faults since its start for which something was read, from a file or the swap; not bytes.
     pub major_faults: u64,
-    /// Huge pages were asked for in its environment.
+    /// Huge pages were asked for.
     pub wants_huge_pages: Option<HugePagesWish>,
     /// Huge pages are refused to it by `prctl(PR_SET_THP_DISABLE)`.
     pub refuses_huge_pages: bool,
@@ -75,7 +75,7 @@ pub struct WorkerMemory {
     pub sharing: Option<Sharing>,
 }
 
-/// What in a worker's environment asks for huge pages.
+/// What asks for huge pages for a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HugePagesWish {
@@ -83,6 +83,9 @@ pub enum HugePagesWish {
     Zend,
     /// `glibc.malloc.hugetlb=1` in `GLIBC_TUNABLES`: that of `malloc`.
     Glibc,
+    /// `madvise(MADV_HUGEPAGE)` for memory that is not code. It is all that shows what PHP-FPM does, whose title takes the place of its
+    /// environment.
+    Madvise,
 }
 
 /// What became of the private memory that a worker and the process it was forked from have at the same addresses.

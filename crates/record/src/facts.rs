@@ -120,7 +120,9 @@ impl FactsKeeper {
             code_huge: code_huge.fold(0, u64::saturating_add),
             swap: all.swap,
             major_faults: stat.major_faults.saturating_sub(first.major_faults),
-            wants_huge_pages: huge_pages_wish(pid).or_else(|| huge_pages_wish(parent?)),
+            wants_huge_pages: huge_pages_wish(pid)
+                .or_else(|| huge_pages_wish(parent?))
+                .or_else(|| mappings.iter().any(asks_for_huge_pages).then_some(HugePagesWish::Madvise)),
             refuses_huge_pages: status_value(pid, "THP_enabled").is_some_and(|value| value == "0"),
             sharing: parent.and_then(|parent| look.sharing(pid, parent, &mappings)),
         })
@@ -201,6 +203,12 @@ fn same_program(pid: u32, other: u32) -> bool {
     program(pid).is_some_and(|own| program(other) == Some(own))
 }
 
+/// Of opcache's code PHP tells itself whether it is to be in huge pages.
+fn asks_for_huge_pages(counted: &CountedMapping) -> bool {
+    counted.asks_for_huge_pages && !counted.mapping.executable
+}
+
+/// What the environment says.
 fn huge_pages_wish(pid: u32) -> Option<HugePagesWish> {
     let zend = environment_value(pid, "USE_ZEND_ALLOC_HUGE_PAGES");
     // PHP takes any number but 0 for it.
@@ -235,6 +243,29 @@ mod tests {
         assert_eq!(kind("[anon:cpython]", 0, false), Some(MemoryKind::Anonymous));
         assert_eq!(kind("/usr/lib/libc.so.6", 7, false), Some(MemoryKind::Data));
         assert_eq!([kind("[vdso]", 0, false), kind("/dev/zero", 7, true)], [None; 2]);
+    }
+
+    /// Asks for huge pages as PHP-FPM does, with nothing of that in its environment.
+    const ASKS: &str = "\
+import mmap, sys
+memory = mmap.mmap(-1, 8 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+if sys.argv[1] == 'asks':
+    memory.madvise(mmap.MADV_HUGEPAGE)
+print('ready', flush=True)
+sys.stdin.read()
+";
+
+    #[test]
+    fn who_asks_for_huge_pages_by_a_call_is_known_without_an_environment() {
+        for python in slip_testkit::pythons() {
+            let wishes = ["asks", "does not"].map(|mode| {
+                let launch = slip_testkit::Launch::text(&python, "asks.py", ASKS).arg(mode);
+                let mut child = launch.start().unwrap();
+                child.wait_ready().unwrap();
+                FactsKeeper::default().collect(&[child.pid()], &[]).workers[0].wants_huge_pages
+            });
+            assert_eq!(wishes, [Some(HugePagesWish::Madvise), None], "{}", python.label);
+        }
     }
 
     /// Objects that are there before the fork; each child collects garbage, and makes further ones.

@@ -67,6 +67,8 @@ pub struct CountedMapping {
     pub mapping: Mapping,
     /// The counts.
     pub counts: MemoryCounts,
+    /// The process has asked for huge pages here, by `madvise(MADV_HUGEPAGE)`, whether it has got some or not.
+    pub asks_for_huge_pages: bool,
 }
 
 /// Reads `/proc/PID/smaps`.
@@ -103,8 +105,12 @@ pub fn parse_smaps(text: &str) -> Vec<CountedMapping> {
             if let Some(field) = found.last_mut().and_then(|last| last.counts.field(key)) {
                 *field = field.saturating_add(kilobytes.saturating_mul(1_024));
             }
+        } else if let Some(flags) = line.strip_prefix("VmFlags:") {
+            if let Some(last) = found.last_mut() {
+                last.asks_for_huge_pages = flags.split_whitespace().any(|flag| flag == "hg");
+            }
         } else if let Some(mapping) = parse_line(line) {
-            found.push(CountedMapping { mapping, counts: MemoryCounts::default() });
+            found.push(CountedMapping { mapping, ..CountedMapping::default() });
         }
     }
     found
@@ -141,6 +147,7 @@ VmFlags: rd wr mr mw me ac sd
 Rss:                2048 kB
 AnonHugePages:      2048 kB
 FilePmdMapped:         0 kB
+VmFlags: rd ex mr mw me ac sd hg
 7f0000200000-7f0000201000 rw-p 00000000 fe:01 9 /srv/Rss: 7 kB
 Rss:                   x kB
 ";
@@ -160,6 +167,7 @@ Rss:                   x kB
         };
         assert_eq!((&*found[0].mapping.path, found[0].counts), ("[heap]", heap));
         assert!(found[1].mapping.executable);
+        assert_eq!([0, 1, 2].map(|number: usize| found[number].asks_for_huge_pages), [false, true, false]);
         assert_eq!(found[1].counts.anonymous_huge, 2 << 20);
         assert_eq!((&*found[2].mapping.path, found[2].counts), ("/srv/Rss: 7 kB", MemoryCounts::default()));
     }

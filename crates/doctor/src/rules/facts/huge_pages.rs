@@ -57,14 +57,20 @@ fn refusal(facts: &Facts) -> Option<(&'static str, Statement, Statement)> {
 }
 
 fn of_memory(facts: &Facts, wish: HugePagesWish) -> Option<Finding> {
-    let asks = match wish {
-        HugePagesWish::Zend => "USE_ZEND_ALLOC_HUGE_PAGES",
-        HugePagesWish::Glibc => "GLIBC_TUNABLES",
-    };
     let huge = sum(facts, |worker| worker.anonymous_huge);
-    let asked = Statement::new("{name} in the environment asks for them")
-        .with("name", Value::Word(asks))
-        .by("environ");
+    let by_environment = |name| {
+        Statement::new("{name} in the environment asks for them")
+            .with("name", Value::Word(name))
+            .by("environ")
+    };
+    let asked = match wish {
+        HugePagesWish::Zend => by_environment("USE_ZEND_ALLOC_HUGE_PAGES"),
+        HugePagesWish::Glibc => by_environment("GLIBC_TUNABLES"),
+        HugePagesWish::Madvise => Statement::new(
+            "workers ask for them by madvise(MADV_HUGEPAGE), as PHP does with USE_ZEND_ALLOC_HUGE_PAGES=1",
+        )
+        .by("smaps"),
+    };
     let counted = Statement::new("{huge} of {all} anonymous memory of the workers is in huge pages")
         .with("huge", Value::Bytes(huge))
         .with("all", Value::Bytes(sum(facts, |worker| worker.anonymous)))
@@ -136,6 +142,8 @@ mod tests {
     fn who_asks_for_them_is_told_why_there_are_none() {
         let asks = WorkerMemory { wants_huge_pages: Some(HugePagesWish::Zend), ..worker() };
         assert_eq!(found("never", asks.clone(), "0"), ["never"]);
+        let calls = WorkerMemory { wants_huge_pages: Some(HugePagesWish::Madvise), ..worker() };
+        assert_eq!(found("never", calls, "0"), ["never"]);
         assert_eq!(
             found("madvise", WorkerMemory { refuses_huge_pages: true, ..asks.clone() }, "0"),
             ["refused"]
