@@ -62,6 +62,7 @@ pub(crate) fn run() -> Result<()> {
             fs::write(&skips, fs::read_to_string(&skips)? + &line)?;
         }
     }
+    counted_step(&mut counts, "alloc/tests/run", &[], &[])?;
     counted_step(&mut counts, "python/tests/run", &[], &[])?;
     // Short forms of what `make evidence` runs with 100,000 requests each.
     for (bench, requests) in

@@ -1,0 +1,189 @@
+#include "cache.h"
+
+#include <pthread.h>
+
+#include "arena.h"
+#include "decay.h"
+#include "depot.h"
+
+enum {
+	/* Threads that allocate a little get small magazines. */
+	FIRST_BLOCKS = 8,
+	/* Of blocks in a magazine that is as large as it gets. */
+	MOST_BYTES = 64 * 1024,
+	/* Exchanges with the depot from one look at the clock to the next. */
+	TURNS_PER_LOOK = 16,
+};
+
+_Static_assert(sizeof(cache_t) <= ARENA_PIECE_BYTES, "a cache is one piece of the arena");
+
+#define NOTHING ((void **)&magazine_none.entries[MAGAZINE_ENTRIES])
+
+static const cache_t cache_none = {.top = {[0 ... CLASSES - 1] = NOTHING}};
+
+/* Nobody writes to cache_none: all its magazines are empty and full. */
+_Thread_local cache_t *cache_current __attribute__((tls_model("initial-exec"))) = (cache_t *)&cache_none;
+
+/* After its end a thread may still free, in destructors of others. It gets no second cache, which nobody would give back. */
+static _Thread_local bool has_ended __attribute__((tls_model("initial-exec")));
+
+static pthread_once_t key_once = PTHREAD_ONCE_INIT;
+static pthread_key_t key;
+static bool has_key;
+
+static unsigned most_blocks(unsigned class)
+{
+	unsigned blocks = MOST_BYTES / class_bytes[class];
+	return blocks < MAGAZINE_MOST_BLOCKS ? blocks : MAGAZINE_MOST_BLOCKS;
+}
+
+static void clear(cache_t *cache)
+{
+	for (unsigned class = 0; class < CLASSES; class++) {
+		cache->top[class] = NOTHING;
+		cache->spare[class] = NULL;
+	}
+}
+
+static void give_back(cache_t *cache)
+{
+	for (unsigned class = 1; class < CLASSES; class++) {
+		magazine_t *loaded = magazine_of(cache->top[class]);
+		magazine_t *spare = cache->spare[class];
+		if (loaded != NULL) {
+			loaded->top = cache->top[class];
+			depot_give_back(class, loaded);
+		}
+		if (spare != NULL) {
+			depot_give_back(class, spare);
+		}
+	}
+	clear(cache);
+}
+
+static void end(void *ended)
+{
+	cache_t *cache = ended;
+	has_ended = true;
+	cache_current = (cache_t *)&cache_none;
+	give_back(cache);
+	arena_give(cache);
+}
+
+static void create_key(void)
+{
+	has_key = pthread_key_create(&key, end) == 0;
+}
+
+/* Gives the calling thread a cache. NULL if it must do without. */
+static cache_t *begin(void)
+{
+	if (has_ended || !region_is_ready()) {
+		return NULL;
+	}
+	pthread_once(&key_once, create_key);
+	cache_t *cache = has_key ? arena_take() : NULL;
+	if (cache == NULL) {
+		return NULL;
+	}
+	clear(cache);
+	for (unsigned class = 1; class < CLASSES; class++) {
+		unsigned most = most_blocks(class);
+		cache->capacity[class] = (uint8_t)(most < FIRST_BLOCKS ? most : FIRST_BLOCKS);
+	}
+	cache->turns = 0;
+	/* Before the next call, which may allocate. */
+	cache_current = cache;
+	if (pthread_setspecific(key, cache) != 0) {
+		end(cache);
+		return NULL;
+	}
+	return cache;
+}
+
+static inline cache_t *current(void)
+{
+	return cache_current == &cache_none ? begin() : cache_current;
+}
+
+/* Before each exchange with a depot. */
+static void count_turn(cache_t *cache, unsigned class)
+{
+	unsigned most = most_blocks(class), doubled = cache->capacity[class] * 2u;
+	cache->capacity[class] = (uint8_t)(doubled < most ? doubled : most);
+	if (cache->turns++ % TURNS_PER_LOOK == 0) {
+		decay_turn();
+	}
+}
+
+/* Has the class a magazine with blocks in use. False if there is no memory. */
+static bool refill(cache_t *cache, unsigned class)
+{
+	magazine_t *loaded = magazine_of(cache->top[class]);
+	magazine_t *spare = cache->spare[class];
+	if (spare != NULL && !magazine_is_empty(spare->top)) {
+		if (loaded != NULL) {
+			loaded->top = cache->top[class];
+		}
+		cache->spare[class] = loaded;
+		cache->top[class] = spare->top;
+		return true;
+	}
+	count_turn(cache, class);
+	magazine_t *full = depot_take_full(class, loaded, cache->capacity[class]);
+	if (full == NULL) {
+		return false;
+	}
+	cache->top[class] = full->top;
+	return true;
+}
+
+/* Has the class a magazine with room in use. False if there is no memory for one. */
+static bool make_room(cache_t *cache, unsigned class)
+{
+	magazine_t *loaded = magazine_of(cache->top[class]);
+	magazine_t *spare = cache->spare[class];
+	if (spare == NULL || !magazine_is_empty(spare->top)) {
+		count_turn(cache, class);
+		spare = depot_take_empty(class, spare);
+		if (spare == NULL) {
+			return false;
+		}
+	}
+	if (loaded != NULL) {
+		loaded->top = cache->top[class];
+	}
+	cache->spare[class] = loaded;
+	magazine_reset(spare, cache->capacity[class]);
+	cache->top[class] = spare->top;
+	return true;
+}
+
+void *cache_take(unsigned class)
+{
+	cache_t *cache = current();
+	if (cache == NULL) {
+		return depot_take_block(class);
+	}
+	if (magazine_is_empty(cache->top[class]) && !refill(cache, class)) {
+		return NULL;
+	}
+	return *--cache->top[class];
+}
+
+void cache_put(unsigned class, void *block)
+{
+	cache_t *cache = current();
+	if (cache == NULL || (magazine_is_full(cache->top[class]) && !make_room(cache, class))) {
+		depot_put_block(class, block);
+		return;
+	}
+	*cache->top[class]++ = block;
+}
+
+void cache_flush(void)
+{
+	if (cache_current != &cache_none) {
+		give_back(cache_current);
+	}
+}

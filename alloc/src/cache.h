@@ -1,0 +1,29 @@
+/* What one thread has at hand: of each class a magazine in use and a spare one, which is full or empty. With two, a program that
+ * takes and frees by turns at the edge of a magazine does not go to the depot each time. */
+#ifndef SLIPMALLOC_CACHE_H
+#define SLIPMALLOC_CACHE_H
+
+#include "class.h"
+#include "magazine.h"
+
+typedef struct {
+	/* Of the magazine in use: where the next block goes. The block below comes next. */
+	void **top[CLASSES];
+	magazine_t *spare[CLASSES];
+	/* Blocks that an empty magazine is set to hold. */
+	uint8_t capacity[CLASSES];
+	uint8_t turns;
+} cache_t;
+
+/* Never NULL: threads without a cache have one of magazines that are empty and full, so that the fast paths need no test of
+ * their own. The same holds for class 0, which stands for all that is no block of a slab. */
+extern _Thread_local cache_t *cache_current __attribute__((tls_model("initial-exec")));
+
+/* When the fast path cannot: a block, NULL if there is no memory. */
+void *cache_take(unsigned class);
+void cache_put(unsigned class, void *block);
+
+/* Empties the cache of the calling thread. */
+void cache_flush(void);
+
+#endif

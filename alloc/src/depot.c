@@ -1,0 +1,314 @@
+#include "depot.h"
+
+#include "lock.h"
+#include "misuse.h"
+
+/* So many full magazines of a class are kept. What comes on top goes into slabs. */
+enum { MOST_FULL = 16 };
+
+typedef struct {
+	_Alignas(64) lock_t lock;
+	unsigned full_count;
+	/* The least since the last turn of decay. */
+	unsigned least_full;
+	magazine_t *full;
+	magazine_t *empty;
+	/* Slabs with free blocks. Blocks are taken from the first; slabs come back at the end, which gives them time to become free. */
+	slab_t *first;
+	slab_t *last;
+	size_t slabs;
+	size_t blocks_out;
+	uint64_t exchanges;
+} depot_t;
+
+static depot_t depots[CLASSES];
+
+static void append(depot_t *depot, slab_t *slab)
+{
+	slab->next = NULL;
+	slab->previous = depot->last;
+	if (depot->last != NULL) {
+		depot->last->next = slab;
+	} else {
+		depot->first = slab;
+	}
+	depot->last = slab;
+}
+
+static void unlink_slab(depot_t *depot, slab_t *slab)
+{
+	if (slab->previous != NULL) {
+		slab->previous->next = slab->next;
+	} else {
+		depot->first = slab->next;
+	}
+	if (slab->next != NULL) {
+		slab->next->previous = slab->previous;
+	} else {
+		depot->last = slab->previous;
+	}
+}
+
+static void push(magazine_t **list, magazine_t *magazine)
+{
+	magazine->next = *list;
+	*list = magazine;
+}
+
+static magazine_t *pop(magazine_t **list)
+{
+	magazine_t *magazine = *list;
+	if (magazine != NULL) {
+		*list = magazine->next;
+	}
+	return magazine;
+}
+
+static slab_t *add_slab(depot_t *depot, unsigned class)
+{
+	slab_t *slab = slab_create(class);
+	if (slab != NULL) {
+		append(depot, slab);
+		depot->slabs++;
+	}
+	return slab;
+}
+
+/* Up to `most` blocks: of the slabs that have some until half is there, so that a heap full of holes doesn't make for a turn
+ * per block; of a new slab if there are none at all. */
+static unsigned take_blocks(depot_t *depot, unsigned class, void **bottom, unsigned most)
+{
+	unsigned count = 0;
+	while (count == 0 || (count < most / 2 && depot->first != NULL)) {
+		if (depot->first == NULL && add_slab(depot, class) == NULL) {
+			break;
+		}
+		slab_t *slab = depot->first;
+		count += slab_take(slab, class, bottom + count, most - count);
+		if (slab->free_blocks == 0) {
+			unlink_slab(depot, slab);
+		}
+	}
+	depot->blocks_out += count;
+	return count;
+}
+
+/* A slab that has all of its blocks goes, unless it is the only one of the class with free blocks. */
+static void put_block(depot_t *depot, unsigned class, void *block)
+{
+	size_t number = region_slab_number(block);
+	if (region.classes[number] != class) {
+		misuse(SLAB_FOUND_LATE, block, "was freed twice");
+	}
+	slab_t *slab = region_slab(number);
+	slab_put(slab, class, block);
+	depot->blocks_out--;
+	if (slab->free_blocks == 1) {
+		append(depot, slab);
+	}
+	if (slab->free_blocks == slab_block_count(class) && depot->first != depot->last) {
+		unlink_slab(depot, slab);
+		depot->slabs--;
+		slab_destroy(slab);
+	}
+}
+
+static void empty_into_slabs(depot_t *depot, unsigned class, magazine_t *magazine)
+{
+	while (!magazine_is_empty(magazine->top)) {
+		put_block(depot, class, *--magazine->top);
+	}
+}
+
+static magazine_t *pop_full(depot_t *depot)
+{
+	magazine_t *magazine = pop(&depot->full);
+	if (magazine != NULL) {
+		depot->full_count--;
+		if (depot->least_full > depot->full_count) {
+			depot->least_full = depot->full_count;
+		}
+	}
+	return magazine;
+}
+
+static void push_full(depot_t *depot, magazine_t *magazine)
+{
+	push(&depot->full, magazine);
+	depot->full_count++;
+}
+
+static magazine_t *pop_empty(depot_t *depot)
+{
+	magazine_t *magazine = pop(&depot->empty);
+	return magazine != NULL ? magazine : arena_take();
+}
+
+magazine_t *depot_take_full(unsigned class, magazine_t *empty, unsigned blocks)
+{
+	depot_t *depot = &depots[class];
+	lock_take(&depot->lock);
+	depot->exchanges++;
+	magazine_t *magazine = pop_full(depot);
+	if (magazine != NULL) {
+		if (empty != NULL) {
+			push(&depot->empty, empty);
+		}
+		lock_release(&depot->lock);
+		return magazine;
+	}
+	magazine = empty != NULL ? empty : pop_empty(depot);
+	if (magazine != NULL) {
+		magazine_reset(magazine, blocks);
+		magazine->top += take_blocks(depot, class, magazine->top, blocks);
+		if (magazine_is_empty(magazine->top)) {
+			if (magazine != empty) {
+				push(&depot->empty, magazine);
+			}
+			magazine = NULL;
+		}
+	}
+	lock_release(&depot->lock);
+	return magazine;
+}
+
+magazine_t *depot_take_empty(unsigned class, magazine_t *full)
+{
+	depot_t *depot = &depots[class];
+	lock_take(&depot->lock);
+	depot->exchanges++;
+	magazine_t *magazine = NULL;
+	if (full == NULL || depot->full_count < MOST_FULL) {
+		magazine = pop_empty(depot);
+	}
+	if (magazine == NULL && full != NULL) {
+		empty_into_slabs(depot, class, full);
+		magazine = full;
+	} else if (full != NULL) {
+		push_full(depot, full);
+	}
+	lock_release(&depot->lock);
+	return magazine;
+}
+
+void depot_give_back(unsigned class, magazine_t *magazine)
+{
+	depot_t *depot = &depots[class];
+	lock_take(&depot->lock);
+	depot->exchanges++;
+	/* Only a full one is worth another thread's exchange. */
+	if (magazine_is_full(magazine->top) && !magazine_is_empty(magazine->top) && depot->full_count < MOST_FULL) {
+		push_full(depot, magazine);
+		magazine = NULL;
+	} else {
+		empty_into_slabs(depot, class, magazine);
+	}
+	lock_release(&depot->lock);
+	if (magazine != NULL) {
+		arena_give(magazine);
+	}
+}
+
+void *depot_take_block(unsigned class)
+{
+	void *block = NULL;
+	lock_take(&depots[class].lock);
+	take_blocks(&depots[class], class, &block, 1);
+	lock_release(&depots[class].lock);
+	return block;
+}
+
+void depot_put_block(unsigned class, void *block)
+{
+	lock_take(&depots[class].lock);
+	put_block(&depots[class], class, block);
+	lock_release(&depots[class].lock);
+}
+
+static void flush(unsigned class, bool all)
+{
+	depot_t *depot = &depots[class];
+	lock_take(&depot->lock);
+	unsigned count = all ? depot->full_count : depot->least_full;
+	while (count-- > 0) {
+		magazine_t *magazine = pop_full(depot);
+		empty_into_slabs(depot, class, magazine);
+		push(&depot->empty, magazine);
+	}
+	depot->least_full = depot->full_count;
+	lock_release(&depot->lock);
+}
+
+void depot_decay(unsigned class)
+{
+	flush(class, false);
+}
+
+void depot_flush(unsigned class)
+{
+	flush(class, true);
+	/* The slab that put_block() kept. */
+	depot_t *depot = &depots[class];
+	lock_take(&depot->lock);
+	slab_t *slab = depot->first;
+	if (slab != NULL && slab->free_blocks == slab_block_count(class)) {
+		unlink_slab(depot, slab);
+		depot->slabs--;
+		slab_destroy(slab);
+	}
+	lock_release(&depot->lock);
+}
+
+void depot_prewarm(unsigned class, size_t blocks)
+{
+	depot_t *depot = &depots[class];
+	lock_take(&depot->lock);
+	for (size_t created = 0; created < blocks; created += slab_block_count(class)) {
+		slab_t *slab = add_slab(depot, class);
+		if (slab == NULL) {
+			break;
+		}
+		os_populate(region_address(slab->number), SLAB_BYTES);
+	}
+	lock_release(&depot->lock);
+}
+
+static unsigned block_count(const magazine_t *magazine)
+{
+	void *const *top = magazine->top;
+	while (top[-1] != NULL) {
+		top--;
+	}
+	return (unsigned)(magazine->top - top);
+}
+
+depot_counts_t depot_count(unsigned class)
+{
+	depot_t *depot = &depots[class];
+	lock_take(&depot->lock);
+	depot_counts_t counts = {
+		.slabs = depot->slabs,
+		.free_blocks = depot->slabs * slab_block_count(class) - depot->blocks_out,
+		.exchanges = depot->exchanges,
+	};
+	for (magazine_t *magazine = depot->full; magazine != NULL; magazine = magazine->next) {
+		counts.free_blocks += block_count(magazine);
+	}
+	lock_release(&depot->lock);
+	return counts;
+}
+
+void depot_lock(unsigned class)
+{
+	lock_take(&depots[class].lock);
+}
+
+void depot_unlock(unsigned class)
+{
+	lock_release(&depots[class].lock);
+}
+
+void depot_forget_lock(unsigned class)
+{
+	lock_forget(&depots[class].lock);
+}

@@ -1,0 +1,45 @@
+/* What all threads share of one class: full magazines, which move from thread to thread as a whole, and slabs. Each call takes
+ * the lock of the class. */
+#ifndef SLIPMALLOC_DEPOT_H
+#define SLIPMALLOC_DEPOT_H
+
+#include "magazine.h"
+#include "slab.h"
+
+typedef struct {
+	size_t slabs;
+	/* In slabs and in magazines of the depot. */
+	size_t free_blocks;
+	/* Magazines that came or went. */
+	uint64_t exchanges;
+} depot_counts_t;
+
+/* A magazine with blocks for an empty one (or none), filled with up to `blocks` from slabs if the depot has none that is.
+ * NULL if there is no memory; then the empty one stays with the caller. */
+magazine_t *depot_take_full(unsigned class, magazine_t *empty, unsigned blocks);
+
+/* An empty magazine for one with blocks, or for none. NULL only if none was given and there is no memory. */
+magazine_t *depot_take_empty(unsigned class, magazine_t *full);
+
+/* Of a cache that ends. */
+void depot_give_back(unsigned class, magazine_t *magazine);
+
+/* For threads without a cache. */
+void *depot_take_block(unsigned class);
+void depot_put_block(unsigned class, void *block);
+
+/* Gives the blocks of magazines that nobody needed since the last call back to their slabs. */
+void depot_decay(unsigned class);
+/* The same of all magazines. */
+void depot_flush(unsigned class);
+
+/* Has at least so many more blocks in slabs, resident, as far as there is memory. */
+void depot_prewarm(unsigned class, size_t blocks);
+
+depot_counts_t depot_count(unsigned class);
+
+void depot_lock(unsigned class);
+void depot_unlock(unsigned class);
+void depot_forget_lock(unsigned class);
+
+#endif

@@ -1,0 +1,410 @@
+#include "heap.h"
+
+#include "lock.h"
+#include "options.h"
+
+enum {
+	WORD_BITS = 64,
+	/* Small programs get no huge pages: with them from the start, one that needs 4.6 MB takes 7.6. */
+	SHARED_WITHOUT_HUGE_PAGES = 4,
+};
+
+#define ALL_SLABS UINT32_MAX
+
+static struct {
+	lock_t lock;
+	/* Held while pages are given back, which is done without the other lock because it may take milliseconds. */
+	lock_t purge;
+	/* Superslabs below were taken at least once. Those from here on are free and read as zero. */
+	size_t frontier;
+	/* Shared superslabs with free slabs, by their longest free run, so that one that fits is found by one bit scan. */
+	superslab_t *by_run[SLABS_IN_SUPERSLAB];
+	uint32_t runs;
+	size_t shared;
+	size_t taken_slabs;
+	size_t purged_bytes;
+} heap;
+
+static void set_bit(uint64_t *words, size_t bit)
+{
+	words[bit / WORD_BITS] |= 1ull << bit % WORD_BITS;
+}
+
+static void clear_bit(uint64_t *words, size_t bit)
+{
+	words[bit / WORD_BITS] &= ~(1ull << bit % WORD_BITS);
+}
+
+static bool has_bit(const uint64_t *words, size_t bit)
+{
+	return words[bit / WORD_BITS] >> bit % WORD_BITS & 1;
+}
+
+static uint64_t free_word(size_t word)
+{
+	return region.recent[word] | region.aged[word] | region.zero[word];
+}
+
+static bool is_free(size_t superslab)
+{
+	return free_word(superslab / WORD_BITS) >> superslab % WORD_BITS & 1;
+}
+
+/* The lowest free superslab, one whose pages are there if possible. */
+static size_t find_one(void)
+{
+	const uint64_t *maps[] = {region.recent, region.aged, region.zero};
+	size_t words = (heap.frontier + WORD_BITS - 1) / WORD_BITS;
+	for (unsigned map = 0; map < 3; map++) {
+		for (size_t word = 0; word < words; word++) {
+			if (maps[map][word] != 0) {
+				return word * WORD_BITS + (size_t)__builtin_ctzll(maps[map][word]);
+			}
+		}
+	}
+	return heap.frontier;
+}
+
+/* The lowest free row that is long enough; it may reach over the frontier. */
+static size_t find_row(size_t count)
+{
+	size_t start = 0, length = 0;
+	for (size_t at = 0; at < heap.frontier; at++) {
+		if (at % WORD_BITS == 0 && free_word(at / WORD_BITS) == 0) {
+			length = 0;
+			at += WORD_BITS - 1;
+			continue;
+		}
+		if (!is_free(at)) {
+			length = 0;
+			continue;
+		}
+		if (length == 0) {
+			start = at;
+		}
+		if (++length == count) {
+			return start;
+		}
+	}
+	return length > 0 ? start : heap.frontier;
+}
+
+/* Takes superslabs that are free, or lie beyond the frontier, to which they reach. */
+static bool take_row(size_t first, size_t count, bool *are_zero)
+{
+	size_t end = first + count;
+	if (end < first || end > region.superslab_count || (end > heap.frontier && !region_reach(end))) {
+		return false;
+	}
+	*are_zero = true;
+	for (size_t at = first; at < end && at < heap.frontier; at++) {
+		*are_zero = *are_zero && has_bit(region.zero, at);
+		clear_bit(region.recent, at);
+		clear_bit(region.aged, at);
+		clear_bit(region.zero, at);
+	}
+	heap.frontier = end > heap.frontier ? end : heap.frontier;
+	return true;
+}
+
+static void give_row(size_t first, size_t count)
+{
+	for (size_t at = first; at < first + count; at++) {
+		set_bit(region.recent, at);
+	}
+}
+
+static unsigned longest_run(uint32_t bits)
+{
+	unsigned length = 0;
+	for (; bits != 0; length++) {
+		bits &= bits << 1;
+	}
+	return length;
+}
+
+/* The lowest place of so many set bits in a row. */
+static unsigned find_run(uint32_t bits, unsigned length)
+{
+	for (unsigned more = 1; more < length; more++) {
+		bits &= bits >> 1;
+	}
+	return (unsigned)__builtin_ctz(bits);
+}
+
+static uint32_t run_mask(unsigned start, unsigned length)
+{
+	return (uint32_t)(((1ull << length) - 1) << start);
+}
+
+static void list(superslab_t *superslab)
+{
+	unsigned run = longest_run(superslab->free_slabs);
+	if (run == 0) {
+		return;
+	}
+	superslab->previous = NULL;
+	superslab->next = heap.by_run[run];
+	if (superslab->next != NULL) {
+		superslab->next->previous = superslab;
+	}
+	heap.by_run[run] = superslab;
+	heap.runs |= 1u << run;
+}
+
+/* To be called before `free_slabs` changes. */
+static void unlist(superslab_t *superslab)
+{
+	unsigned run = longest_run(superslab->free_slabs);
+	if (run == 0) {
+		return;
+	}
+	if (superslab->next != NULL) {
+		superslab->next->previous = superslab->previous;
+	}
+	if (superslab->previous != NULL) {
+		superslab->previous->next = superslab->next;
+		return;
+	}
+	heap.by_run[run] = superslab->next;
+	if (superslab->next == NULL) {
+		heap.runs &= ~(1u << run);
+	}
+}
+
+/* A shared superslab, in no list, with a free run of this length. NULL if there is none. */
+static superslab_t *shared_with_run(unsigned count)
+{
+	uint32_t fitting = heap.runs & (UINT32_MAX << count);
+	if (fitting != 0) {
+		superslab_t *superslab = heap.by_run[__builtin_ctz(fitting)];
+		unlist(superslab);
+		return superslab;
+	}
+	bool is_zero;
+	size_t index = find_one();
+	if (!take_row(index, 1, &is_zero)) {
+		return NULL;
+	}
+	if (++heap.shared > SHARED_WITHOUT_HUGE_PAGES && options.huge_pages && !has_bit(region.huge, index)) {
+		os_use_huge_pages(region_address(index * SLABS_IN_SUPERSLAB), SUPERSLAB_BYTES);
+		set_bit(region.huge, index);
+	}
+	superslab_t *superslab = &region.superslabs[index];
+	superslab->kind = SUPERSLAB_SHARED;
+	superslab->free_slabs = ALL_SLABS;
+	superslab->zero_slabs = is_zero ? ALL_SLABS : 0;
+	return superslab;
+}
+
+size_t heap_take_slabs(unsigned count, bool *are_zero)
+{
+	size_t first = HEAP_NONE;
+	lock_take(&heap.lock);
+	superslab_t *superslab = shared_with_run(count);
+	if (superslab != NULL) {
+		unsigned start = find_run(superslab->free_slabs, count);
+		uint32_t mask = run_mask(start, count);
+		*are_zero = (superslab->zero_slabs & mask) == mask;
+		superslab->free_slabs &= ~mask;
+		superslab->zero_slabs &= ~mask;
+		list(superslab);
+		heap.taken_slabs += count;
+		first = (size_t)(superslab - region.superslabs) * SLABS_IN_SUPERSLAB + start;
+	}
+	lock_release(&heap.lock);
+	return first;
+}
+
+void heap_give_slabs(size_t first, unsigned count)
+{
+	superslab_t *superslab = region_superslab(first);
+	lock_take(&heap.lock);
+	unlist(superslab);
+	superslab->free_slabs |= run_mask(first % SLABS_IN_SUPERSLAB, count);
+	if (superslab->free_slabs == ALL_SLABS) {
+		superslab->kind = SUPERSLAB_FREE;
+		heap.shared--;
+		give_row(first / SLABS_IN_SUPERSLAB, 1);
+	} else {
+		list(superslab);
+	}
+	heap.taken_slabs -= count;
+	lock_release(&heap.lock);
+}
+
+bool heap_extend_slabs(size_t first, unsigned count, unsigned wanted)
+{
+	superslab_t *superslab = region_superslab(first);
+	unsigned end = first % SLABS_IN_SUPERSLAB + count;
+	if (end + (wanted - count) > SLABS_IN_SUPERSLAB) {
+		return false;
+	}
+	uint32_t mask = run_mask(end, wanted - count);
+	lock_take(&heap.lock);
+	bool fits = (superslab->free_slabs & mask) == mask;
+	if (fits) {
+		unlist(superslab);
+		superslab->free_slabs &= ~mask;
+		superslab->zero_slabs &= ~mask;
+		list(superslab);
+		heap.taken_slabs += wanted - count;
+	}
+	lock_release(&heap.lock);
+	return fits;
+}
+
+size_t heap_take_superslabs(size_t count, bool *are_zero)
+{
+	lock_take(&heap.lock);
+	size_t first = count == 1 ? find_one() : find_row(count);
+	if (take_row(first, count, are_zero)) {
+		heap.taken_slabs += count * SLABS_IN_SUPERSLAB;
+	} else {
+		first = HEAP_NONE;
+	}
+	lock_release(&heap.lock);
+	return first;
+}
+
+void heap_give_superslabs(size_t first, size_t count)
+{
+	lock_take(&heap.lock);
+	give_row(first, count);
+	heap.taken_slabs -= count * SLABS_IN_SUPERSLAB;
+	lock_release(&heap.lock);
+}
+
+bool heap_extend_superslabs(size_t first, size_t count, size_t wanted)
+{
+	bool are_zero, fits = true;
+	lock_take(&heap.lock);
+	for (size_t at = first + count; at < first + wanted && at < heap.frontier; at++) {
+		fits = fits && is_free(at);
+	}
+	fits = fits && take_row(first + count, wanted - count, &are_zero);
+	if (fits) {
+		heap.taken_slabs += (wanted - count) * SLABS_IN_SUPERSLAB;
+	}
+	lock_release(&heap.lock);
+	return fits;
+}
+
+/* Gives back what has aged, row by row within a word of the map, at most 128 MiB by one call of the kernel. Both locks are
+ * held; that of the heap is released meanwhile: nobody finds superslabs that are in no map. */
+static void purge_aged(void)
+{
+	for (size_t word = 0; word * WORD_BITS < heap.frontier; word++) {
+		while (region.aged[word] != 0) {
+			uint64_t bits = region.aged[word];
+			unsigned start = (unsigned)__builtin_ctzll(bits);
+			uint64_t rest = ~(bits >> start);
+			unsigned length = rest == 0 ? WORD_BITS : (unsigned)__builtin_ctzll(rest);
+			uint64_t mask = (length == WORD_BITS ? UINT64_MAX : (1ull << length) - 1) << start;
+			size_t first = word * WORD_BITS + start;
+
+			region.aged[word] &= ~mask;
+			lock_release(&heap.lock);
+			bool is_zero = os_purge(region_address(first * SLABS_IN_SUPERSLAB), length * SUPERSLAB_BYTES);
+			lock_take(&heap.lock);
+			if (is_zero) {
+				region.zero[word] |= mask;
+				heap.purged_bytes += length * SUPERSLAB_BYTES;
+			} else {
+				region.recent[word] |= mask;
+			}
+		}
+	}
+}
+
+static void age(void)
+{
+	for (size_t word = 0; word * WORD_BITS < heap.frontier; word++) {
+		region.aged[word] |= region.recent[word];
+		region.recent[word] = 0;
+	}
+}
+
+void heap_decay(void)
+{
+	lock_take(&heap.purge);
+	lock_take(&heap.lock);
+	purge_aged();
+	age();
+	lock_release(&heap.lock);
+	lock_release(&heap.purge);
+}
+
+static void purge_slabs(superslab_t *superslab)
+{
+	uint32_t left = superslab->free_slabs & ~superslab->zero_slabs;
+	while (left != 0) {
+		unsigned start = (unsigned)__builtin_ctz(left);
+		uint32_t rest = ~(left >> start);
+		/* Not all 32, because then the superslab would be free. */
+		unsigned length = (unsigned)__builtin_ctz(rest);
+		uint32_t mask = run_mask(start, length);
+		size_t first = (size_t)(superslab - region.superslabs) * SLABS_IN_SUPERSLAB + start;
+		if (os_purge(region_address(first), length * SLAB_BYTES)) {
+			superslab->zero_slabs |= mask;
+			heap.purged_bytes += length * SLAB_BYTES;
+		}
+		left &= ~mask;
+	}
+}
+
+size_t heap_trim(void)
+{
+	lock_take(&heap.purge);
+	lock_take(&heap.lock);
+	size_t before = heap.purged_bytes;
+	age();
+	purge_aged();
+	for (unsigned run = 1; run < SLABS_IN_SUPERSLAB; run++) {
+		for (superslab_t *superslab = heap.by_run[run]; superslab != NULL; superslab = superslab->next) {
+			purge_slabs(superslab);
+		}
+	}
+	size_t bytes = heap.purged_bytes - before;
+	lock_release(&heap.lock);
+	lock_release(&heap.purge);
+	return bytes;
+}
+
+heap_counts_t heap_count(void)
+{
+	lock_take(&heap.lock);
+	heap_counts_t counts = {
+		.usable_bytes = atomic_load_explicit(&region.usable, memory_order_relaxed) * SUPERSLAB_BYTES,
+		.taken_bytes = heap.taken_slabs * SLAB_BYTES,
+		.purged_bytes = heap.purged_bytes,
+	};
+	for (size_t word = 0; word * WORD_BITS < heap.frontier; word++) {
+		counts.kept_bytes += (size_t)__builtin_popcountll(region.recent[word] | region.aged[word]) * SUPERSLAB_BYTES;
+	}
+	for (unsigned run = 1; run < SLABS_IN_SUPERSLAB; run++) {
+		for (superslab_t *superslab = heap.by_run[run]; superslab != NULL; superslab = superslab->next) {
+			counts.kept_bytes += (size_t)__builtin_popcount(superslab->free_slabs & ~superslab->zero_slabs) * SLAB_BYTES;
+		}
+	}
+	lock_release(&heap.lock);
+	return counts;
+}
+
+void heap_lock(void)
+{
+	lock_take(&heap.purge);
+	lock_take(&heap.lock);
+}
+
+void heap_unlock(void)
+{
+	lock_release(&heap.lock);
+	lock_release(&heap.purge);
+}
+
+void heap_forget_locks(void)
+{
+	lock_forget(&heap.purge);
+	lock_forget(&heap.lock);
+}

@@ -1,0 +1,44 @@
+/* Gives out slabs and superslabs. Free superslabs are kept for a while and then given back to the kernel as a whole, because
+ * a page that comes back costs as much as 200 pairs of malloc() and free(). All take the heap's lock themselves. */
+#ifndef SLIPMALLOC_HEAP_H
+#define SLIPMALLOC_HEAP_H
+
+#include "region.h"
+
+#define HEAP_NONE SIZE_MAX
+
+typedef struct {
+	size_t usable_bytes;
+	/* Taken, as slabs and superslabs. */
+	size_t taken_bytes;
+	/* Free superslabs that were not given back yet, and free slabs of others that don't read as zero. */
+	size_t kept_bytes;
+	/* Given back since the start. */
+	size_t purged_bytes;
+} heap_counts_t;
+
+/* `count` slabs in a row, less than a superslab has: the number of the first, HEAP_NONE if there are none. */
+size_t heap_take_slabs(unsigned count, bool *are_zero);
+void heap_give_slabs(size_t first, unsigned count);
+
+/* `count` superslabs in a row: the number of the first, HEAP_NONE if there are none. Any part of them may be given back. */
+size_t heap_take_superslabs(size_t count, bool *are_zero);
+void heap_give_superslabs(size_t first, size_t count);
+
+/* Takes what follows, too. False, and nothing changed, if that is not free. */
+bool heap_extend_slabs(size_t first, unsigned count, unsigned wanted);
+bool heap_extend_superslabs(size_t first, size_t count, size_t wanted);
+
+/* Gives back free superslabs that were free already at the last call. */
+void heap_decay(void);
+
+/* Gives back all that is free: the bytes. */
+size_t heap_trim(void);
+
+heap_counts_t heap_count(void);
+
+void heap_lock(void);
+void heap_unlock(void);
+void heap_forget_locks(void);
+
+#endif

@@ -1,0 +1,154 @@
+#include "large.h"
+
+#include "heap.h"
+#include "misuse.h"
+
+/* Half a superslab: two of them share one. */
+enum { MOST_SLABS_IN_RUN = SLABS_IN_SUPERSLAB / 2 };
+
+static size_t units(size_t bytes, size_t unit)
+{
+	return (bytes + unit - 1) / unit;
+}
+
+void *large_take(size_t bytes, size_t alignment, bool *is_zero)
+{
+	/* The sums below cannot overflow then. */
+	if (bytes > PTRDIFF_MAX || alignment > PTRDIFF_MAX) {
+		return NULL;
+	}
+	bytes += bytes == 0;
+	size_t slabs = units(bytes, SLAB_BYTES);
+	if (slabs <= MOST_SLABS_IN_RUN && alignment <= SLAB_BYTES) {
+		size_t first = heap_take_slabs((unsigned)slabs, is_zero);
+		if (first == HEAP_NONE) {
+			return NULL;
+		}
+		region_slab(first)->run = (uint32_t)slabs;
+		return region_address(first);
+	}
+	/* A multiple of this in addresses is no multiple of it in superslabs, because the region begins at any one of them. */
+	if (alignment > SUPERSLAB_BYTES) {
+		bytes += alignment - SUPERSLAB_BYTES;
+	}
+	size_t count = units(bytes, SUPERSLAB_BYTES);
+	size_t first = heap_take_superslabs(count, is_zero);
+	if (first == HEAP_NONE) {
+		return NULL;
+	}
+	if (alignment > SUPERSLAB_BYTES) {
+		size_t wanted = units(bytes - (alignment - SUPERSLAB_BYTES), SUPERSLAB_BYTES);
+		uintptr_t start = (uintptr_t)region_address(first * SLABS_IN_SUPERSLAB);
+		size_t before = (((start + alignment - 1) & ~(alignment - 1)) - start) / SUPERSLAB_BYTES;
+		heap_give_superslabs(first, before);
+		heap_give_superslabs(first + before + wanted, count - before - wanted);
+		first += before;
+		count = wanted;
+	}
+	region.superslabs[first].kind = SUPERSLAB_LARGE;
+	region.superslabs[first].run = count;
+	return region_address(first * SLABS_IN_SUPERSLAB);
+}
+
+/* Whether an address lies within a large block that begins before it. Only to say what is wrong. */
+static bool is_within(size_t slab)
+{
+	superslab_t *superslab = region_superslab(slab);
+	if (superslab->kind == SUPERSLAB_SHARED) {
+		for (unsigned at = slab % SLABS_IN_SUPERSLAB, back = 0;; at--, back++) {
+			if (superslab->slabs[at].run > 0 || at == 0) {
+				return superslab->slabs[at].run > back;
+			}
+		}
+	}
+	size_t back = 0;
+	while (superslab->kind == SUPERSLAB_FREE && superslab > region.superslabs) {
+		superslab--;
+		back++;
+	}
+	return superslab->kind == SUPERSLAB_LARGE && superslab->run > back;
+}
+
+static superslab_t *superslab_of(const char *what, const void *block)
+{
+	size_t slab = region_slab_number(block);
+	if (slab / SLABS_IN_SUPERSLAB >= atomic_load_explicit(&region.usable, memory_order_relaxed)) {
+		misuse(what, block, "is not allocated");
+	}
+	superslab_t *superslab = region_superslab(slab);
+	bool begins = region_address(slab) == block;
+	if (begins && superslab->kind == SUPERSLAB_SHARED && region_slab(slab)->run > 0) {
+		return superslab;
+	}
+	if (begins && superslab->kind == SUPERSLAB_LARGE && slab % SLABS_IN_SUPERSLAB == 0) {
+		return superslab;
+	}
+	misuse(what, block, is_within(slab) ? "is not the start of a block" : "is not allocated");
+}
+
+void large_give(const char *what, void *block)
+{
+	superslab_t *superslab = superslab_of(what, block);
+	size_t slab = region_slab_number(block);
+	if (superslab->kind == SUPERSLAB_LARGE) {
+		size_t run = superslab->run;
+		superslab->kind = SUPERSLAB_FREE;
+		heap_give_superslabs(slab / SLABS_IN_SUPERSLAB, run);
+		return;
+	}
+	unsigned run = region_slab(slab)->run;
+	region_slab(slab)->run = 0;
+	heap_give_slabs(slab, run);
+}
+
+size_t large_bytes(const char *what, const void *block)
+{
+	superslab_t *superslab = superslab_of(what, block);
+	if (superslab->kind == SUPERSLAB_LARGE) {
+		return superslab->run * SUPERSLAB_BYTES;
+	}
+	return region_slab(region_slab_number(block))->run * SLAB_BYTES;
+}
+
+static bool resize_slabs(size_t first, size_t wanted)
+{
+	slab_t *slab = region_slab(first);
+	if (wanted > MOST_SLABS_IN_RUN) {
+		return false;
+	}
+	if (wanted < slab->run) {
+		heap_give_slabs(first + wanted, (unsigned)(slab->run - wanted));
+	} else if (wanted > slab->run && !heap_extend_slabs(first, slab->run, (unsigned)wanted)) {
+		return false;
+	}
+	slab->run = (uint32_t)wanted;
+	return true;
+}
+
+static bool resize_superslabs(size_t first, size_t wanted)
+{
+	superslab_t *superslab = &region.superslabs[first];
+	if (wanted < superslab->run) {
+		heap_give_superslabs(first + wanted, superslab->run - wanted);
+	} else if (wanted > superslab->run && !heap_extend_superslabs(first, superslab->run, wanted)) {
+		return false;
+	}
+	superslab->run = wanted;
+	return true;
+}
+
+bool large_resize(const char *what, void *block, size_t bytes)
+{
+	superslab_t *superslab = superslab_of(what, block);
+	size_t slab = region_slab_number(block);
+	if (bytes > PTRDIFF_MAX || bytes <= CLASS_MOST_BYTES) {
+		return false;
+	}
+	if (superslab->kind == SUPERSLAB_SHARED) {
+		return resize_slabs(slab, units(bytes, SLAB_BYTES));
+	}
+	if (bytes <= MOST_SLABS_IN_RUN * SLAB_BYTES) {
+		return false;
+	}
+	return resize_superslabs(slab / SLABS_IN_SUPERSLAB, units(bytes, SUPERSLAB_BYTES));
+}

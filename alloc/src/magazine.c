@@ -1,0 +1,3 @@
+#include "magazine.h"
+
+const magazine_t magazine_none;

@@ -1,0 +1,56 @@
+/* A stack of free blocks of one class: an array, so that no pointer lies within a free block.
+ *
+ * It is aligned to its size and grows up to its end, so "full" is that the low bits of `top` are zero. The entry below the
+ * lowest block is NULL, so "empty" is that the entry taken is NULL. Where that entry is sets how many blocks it holds. */
+#ifndef SLIPMALLOC_MAGAZINE_H
+#define SLIPMALLOC_MAGAZINE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "arena.h"
+
+enum {
+	MAGAZINE_BYTES = ARENA_PIECE_BYTES,
+	MAGAZINE_ENTRIES = MAGAZINE_BYTES / sizeof(void *) - 2,
+	MAGAZINE_MOST_BLOCKS = MAGAZINE_ENTRIES - 1,
+};
+
+typedef struct magazine magazine_t;
+struct __attribute__((aligned(MAGAZINE_BYTES))) magazine {
+	/* In a list of a depot. */
+	magazine_t *next;
+	/* Where the next block goes, while no thread cache has the magazine loaded. */
+	void **top;
+	void *entries[MAGAZINE_ENTRIES];
+};
+
+/* In the place of a magazine where there is none: it is empty and full. */
+extern const magazine_t magazine_none;
+
+static inline bool magazine_is_full(void *const *top)
+{
+	return (uintptr_t)top % MAGAZINE_BYTES == 0;
+}
+
+static inline bool magazine_is_empty(void *const *top)
+{
+	return top[-1] == NULL;
+}
+
+/* The magazine that `top` points into. NULL if that is no magazine. */
+static inline magazine_t *magazine_of(void **top)
+{
+	magazine_t *magazine = (magazine_t *)((uintptr_t)(top - 1) & ~(uintptr_t)(MAGAZINE_BYTES - 1));
+	return magazine == &magazine_none ? NULL : magazine;
+}
+
+/* Has an empty magazine hold up to `blocks`. */
+static inline void magazine_reset(magazine_t *magazine, unsigned blocks)
+{
+	magazine->entries[MAGAZINE_MOST_BLOCKS - blocks] = NULL;
+	magazine->top = &magazine->entries[MAGAZINE_ENTRIES - blocks];
+}
+
+#endif

@@ -1,0 +1,19 @@
+/* What SLIP_MALLOC_* in the environment asks for. */
+#ifndef SLIPMALLOC_OPTIONS_H
+#define SLIPMALLOC_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct {
+	/* SLIP_MALLOC_DECAY_MS: how long free memory is kept at least; negative for ever. */
+	int64_t decay_ms;
+	/* SLIP_MALLOC_HUGE_PAGES=0 does without. */
+	bool huge_pages;
+	/* SLIP_MALLOC_STATS=1: at exit. */
+	bool stats;
+} options_t;
+
+extern options_t options;
+
+#endif

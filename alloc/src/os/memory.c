@@ -1,0 +1,62 @@
+#include "os.h"
+
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/sysinfo.h>
+
+/* Linux 5.14; the header of an older C library does not know it. */
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+void *os_reserve(size_t bytes)
+{
+	void *start = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	return start == MAP_FAILED ? NULL : start;
+}
+
+void os_unreserve(void *start, size_t bytes)
+{
+	munmap(start, bytes);
+}
+
+bool os_commit(void *start, size_t bytes)
+{
+	return mprotect(start, bytes, PROT_READ | PROT_WRITE) == 0;
+}
+
+void *os_map(size_t bytes)
+{
+	void *start = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	return start == MAP_FAILED ? NULL : start;
+}
+
+bool os_purge(void *start, size_t bytes)
+{
+	return madvise(start, bytes, MADV_DONTNEED) == 0;
+}
+
+void os_use_huge_pages(void *start, size_t bytes)
+{
+	madvise(start, bytes, MADV_HUGEPAGE);
+}
+
+void os_populate(void *start, size_t bytes)
+{
+	madvise(start, bytes, MADV_POPULATE_WRITE);
+}
+
+size_t os_address_space_limit(void)
+{
+	struct rlimit limit;
+	if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
+		return SIZE_MAX;
+	}
+	return limit.rlim_cur;
+}
+
+size_t os_memory_bytes(void)
+{
+	struct sysinfo information;
+	return sysinfo(&information) == 0 ? information.totalram * information.mem_unit : 0;
+}

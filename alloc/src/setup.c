@@ -1,0 +1,37 @@
+/* What happens when the library is loaded and when the program exits. Blocks may have been taken before. */
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "../include/slipmalloc.h"
+#include "fork.h"
+#include "options.h"
+#include "prewarm.h"
+
+options_t options = {.decay_ms = 1000, .huge_pages = true};
+
+static int64_t number_of(const char *name, int64_t otherwise)
+{
+	const char *text = secure_getenv(name);
+	char *end;
+	if (text == NULL) {
+		return otherwise;
+	}
+	long long number = strtoll(text, &end, 10);
+	return end == text || *end != 0 ? otherwise : number;
+}
+
+__attribute__((constructor)) static void set_up(void)
+{
+	options.decay_ms = number_of("SLIP_MALLOC_DECAY_MS", options.decay_ms);
+	options.huge_pages = number_of("SLIP_MALLOC_HUGE_PAGES", options.huge_pages) != 0;
+	options.stats = number_of("SLIP_MALLOC_STATS", 0) != 0;
+	fork_register();
+	prewarm(secure_getenv("SLIP_MALLOC_PREWARM"));
+}
+
+__attribute__((destructor)) static void at_exit(void)
+{
+	if (options.stats) {
+		slipmalloc_write_stats(STDERR_FILENO);
+	}
+}

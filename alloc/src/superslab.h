@@ -1,0 +1,63 @@
+/* What is known of 2 MiB of the heap and of its 32 slabs. It lies apart from the blocks, so that a program that writes past
+ * a block reaches no bookkeeping. */
+#ifndef SLIPMALLOC_SUPERSLAB_H
+#define SLIPMALLOC_SUPERSLAB_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+	SLAB_SHIFT = 16,
+	SLABS_IN_SUPERSLAB = 32,
+	/* As many blocks of 16 bytes as a slab has. */
+	SLAB_BITMAP_WORDS = (1 << SLAB_SHIFT) / 16 / 64,
+};
+
+#define SLAB_BYTES ((size_t)1 << SLAB_SHIFT)
+#define SUPERSLAB_BYTES (SLAB_BYTES * SLABS_IN_SUPERSLAB)
+
+typedef struct slab slab_t;
+struct slab {
+	/* Among the slabs of its class that have free blocks. */
+	slab_t *next;
+	slab_t *previous;
+	uint32_t number;
+	/* How many slabs the large block has that begins here; 0 in all other slabs. */
+	uint32_t run;
+	/* Blocks that are neither in a magazine nor with the program. */
+	uint32_t free_blocks;
+};
+
+typedef enum {
+	/* Free, or not the first of a large block. */
+	SUPERSLAB_FREE,
+	/* Its slabs are given out one by one and in runs. */
+	SUPERSLAB_SHARED,
+	/* The first superslab of a large block. */
+	SUPERSLAB_LARGE,
+} superslab_kind_t;
+
+/* Whole pages: they become usable together with the memory that they describe. */
+typedef struct superslab superslab_t;
+struct __attribute__((aligned(4096))) superslab {
+	/* Among those with the same longest free run. */
+	superslab_t *next;
+	superslab_t *previous;
+	superslab_kind_t kind;
+	uint32_t free_slabs;
+	/* Slabs that are free and read as zero. */
+	uint32_t zero_slabs;
+	/* Superslabs of the large block. */
+	size_t run;
+	slab_t slabs[SLABS_IN_SUPERSLAB];
+	/* Set for each block that the slab has to give. */
+	uint64_t free_blocks[SLABS_IN_SUPERSLAB][SLAB_BITMAP_WORDS];
+#ifdef SLIPMALLOC_SECURE
+	/* Set for each block that is with the program. */
+	_Atomic uint64_t live_blocks[SLABS_IN_SUPERSLAB][SLAB_BITMAP_WORDS];
+#endif
+};
+
+#endif

@@ -1,0 +1,10 @@
+/* slipmalloc: free: 0x* is not allocated */
+#include <stdlib.h>
+
+int main(void)
+{
+	char *block = malloc(100);
+	free(block);
+	free(block);
+	return 0;
+}

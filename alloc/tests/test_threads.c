@@ -1,0 +1,94 @@
+/* A thousand threads come and go and free each other's blocks; nothing is lost, nothing piles up. Then one thread only takes what
+ * another one only frees. */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "../src/heap.h"
+#include "check.h"
+
+enum { THREADS = 1000, AT_ONCE = 8, BLOCKS = 300, SHARED = 512, FLOW = 300000, RING = 4096 };
+
+static _Atomic(unsigned char *) shared[SHARED];
+static _Atomic(void *) ring[RING];
+
+static pthread_key_t key;
+
+/* Runs when the thread's cache is gone already, because its key is younger. */
+static void at_end(void *block)
+{
+	slip_free(block);
+	block = slip_malloc(5000);
+	CHECK(block != NULL);
+	slip_free(slip_realloc(block, 50));
+}
+
+static void *come_and_go(void *argument)
+{
+	CHECK(pthread_setspecific(key, slip_malloc(40)) == 0);
+	uint32_t state = 1 + (uint32_t)(uintptr_t)argument;
+	unsigned char *own[BLOCKS];
+	for (int at = 0; at < BLOCKS; at++) {
+		size_t bytes = 2 + next_random(&state) % (next_random(&state) % 50 == 0 ? 100000 : 700);
+		own[at] = slip_malloc(bytes);
+		CHECK(own[at] != NULL);
+		own[at][0] = own[at][bytes - 1] = (unsigned char)at;
+	}
+	for (int at = 0; at < BLOCKS; at++) {
+		CHECK(own[at][0] == (unsigned char)at);
+		slip_free(atomic_exchange(&shared[next_random(&state) % SHARED], own[at]));
+	}
+	return NULL;
+}
+
+static void *produce(void *argument)
+{
+	for (size_t at = 0; at < FLOW; at++) {
+		void *block = slip_malloc(16 + at % 500), *expected = NULL;
+		*(size_t *)block = at;
+		while (!atomic_compare_exchange_weak(&ring[at % RING], &expected, block)) {
+			expected = NULL;
+			sched_yield();
+		}
+	}
+	return argument;
+}
+
+static void consume(void)
+{
+	for (size_t at = 0; at < FLOW; at++) {
+		void *block;
+		while ((block = atomic_exchange(&ring[at % RING], NULL)) == NULL) {
+			sched_yield();
+		}
+		CHECK(*(size_t *)block == at);
+		slip_free(block);
+	}
+}
+
+int main(void)
+{
+	pthread_t threads[AT_ONCE], producer;
+	slip_free(slip_malloc(1));
+	CHECK(pthread_key_create(&key, at_end) == 0);
+	for (uintptr_t started = 0; started < THREADS; started += AT_ONCE) {
+		for (int at = 0; at < AT_ONCE; at++) {
+			CHECK(pthread_create(&threads[at], NULL, come_and_go, (void *)(started + (uintptr_t)at)) == 0);
+		}
+		for (int at = 0; at < AT_ONCE; at++) {
+			CHECK(pthread_join(threads[at], NULL) == 0);
+		}
+	}
+	for (int at = 0; at < SHARED; at++) {
+		slip_free(shared[at]);
+	}
+	CHECK(bytes_taken() == 0);
+
+	CHECK(pthread_create(&producer, NULL, produce, NULL) == 0);
+	consume();
+	CHECK(pthread_join(producer, NULL) == 0);
+	CHECK(bytes_taken() == 0);
+	/* Never more than 2 MiB lived at once, and caches hold a few more. */
+	CHECK(heap_count().usable_bytes <= (size_t)64 << 20);
+	return 0;
+}
