@@ -9,6 +9,8 @@
 
 /* RESET leaves these on (Redis 7.0): CLIENT NO-EVICT, CLIENT NO-TOUCH. */
 static const char stays[] = "client no-";
+/* A client's own: if it does not read the answer, nothing tells that from the answer to ours. */
+static const char reset[] = "reset";
 
 static void note_begin(slip_framing_t *framing, char byte)
 {
@@ -19,10 +21,14 @@ static void note_begin(slip_framing_t *framing, char byte)
 	}
 }
 
+static bool does_begin(const char *at, int64_t length, const char *word)
+{
+	return length >= (int64_t) strlen(word) && strncasecmp(at, word, strlen(word)) == 0;
+}
+
 static void end_command(slip_framing_t *framing)
 {
-	const size_t length = sizeof stays - 1;
-	framing->stays |= framing->begun >= length && strncasecmp(framing->begin, stays, length) == 0;
+	framing->stays |= does_begin(framing->begin, framing->begun, stays) || does_begin(framing->begin, framing->begun, reset);
 	framing->begun = 0;
 	framing->place = SLIP_AT_COMMAND;
 }
@@ -64,14 +70,55 @@ static void end_string(slip_framing_t *framing)
 	}
 }
 
+/* A number and the end of its line; what is behind it, or NULL if not all of it is there, or anything is odd. */
+static const char *pass_number(const char *at, const char *end, int64_t *number)
+{
+	const char *begin = at;
+
+	for (*number = 0; at < end && *at >= '0' && *at <= '9' && at - begin < 10; at++) {
+		*number = *number * 10 + (*at - '0');
+	}
+	return at > begin && end - at >= 2 && at[0] == '\r' && at[1] == '\n' ? at + 2 : NULL;
+}
+
+/* One command that is an array and all there, as clients write it: without a look at each of its bytes. What is behind it, or NULL
+ * if it has to be read bytewise. */
+static const char *pass_array(slip_framing_t *framing, const char *at, const char *end)
+{
+	int64_t strings, length;
+	bool is_client = false, does_stay = false;
+
+	at = pass_number(at + 1, end, &strings);
+	if (!at || !strings || strings > MAX_STRINGS) {
+		return NULL;
+	}
+	for (int64_t number = 0; number < strings; number++) {
+		at = at < end && *at == '$' ? pass_number(at + 1, end, &length) : NULL;
+		if (!at || length > MAX_BYTES || end - at < length + 2) {
+			return NULL;
+		}
+		if (number == 0) {
+			is_client = length == 6 && does_begin(at, length, "client");
+			does_stay = does_begin(at, length, reset);
+		} else if (number == 1 && is_client) {
+			does_stay = does_begin(at, length, "no-");
+		}
+		at += length + 2;
+	}
+	framing->stays |= does_stay;
+	return at;
+}
+
 void slip_framing_read(slip_framing_t *framing, const char *data, size_t length)
 {
-	const char *end = data + length;
+	const char *end = data + length, *behind;
 
 	while (data < end) {
 		switch (framing->place) {
 			case SLIP_AT_COMMAND:
-				if (*data == '*') {
+				if (*data == '*' && (behind = pass_array(framing, data, end))) {
+					data = behind;
+				} else if (*data == '*') {
 					begin_number(framing, SLIP_IN_COUNT);
 					data++;
 				} else if (*data == '\r' || *data == '\n') {

@@ -28,7 +28,7 @@ typedef struct {
 	/* How the command begins: its first words, with a blank behind each. */
 	char begin[SLIP_FRAMING_BEGIN];
 	size_t begun;
-	/* A command has set what no reset undoes. */
+	/* A command has set what no reset undoes, or has an answer like that to the reset. */
 	bool stays;
 } slip_framing_t;
 

@@ -26,6 +26,9 @@ static size_t put_command(char *to)
 	if (rand() % 4 == 0) {
 		return sprintf(to, "%s\r\n", rand() % 2 ? "PING" : "SET key value");
 	}
+	if (rand() % 8 == 0) {
+		return sprintf(to, "*3\r\n$6\r\nClient\r\n$8\r\n%s\r\n$2\r\nON\r\n", rand() % 2 ? "no-touch" : "tracking");
+	}
 	int strings = rand() % 4;
 	size_t length = sprintf(to, "*%d\r\n", strings);
 	while (strings--) {
@@ -49,6 +52,17 @@ static bool is_whole_after(size_t length)
 		at += piece;
 	}
 	return slip_framing_is_whole(&framing);
+}
+
+/* Whole commands are passed without a look at each byte: to the same end. */
+static bool is_read_alike(size_t length)
+{
+	slip_framing_t at_once = {0}, bytewise = {0};
+	slip_framing_read(&at_once, text, length);
+	for (size_t at = 0; at < length; at++) {
+		slip_framing_read(&bytewise, text + at, 1);
+	}
+	return slip_framing_is_whole(&at_once) == slip_framing_is_whole(&bytewise) && at_once.stays == bytewise.stays;
 }
 
 static int check(const char *what, const char *commands, bool expected)
@@ -91,6 +105,10 @@ int main(void)
 				printf("not ok sequence %d: cut at %zu of %zu\n", sequence, cut, length);
 				return 1;
 			}
+			if (!is_read_alike(cut)) {
+				printf("not ok sequence %d: read at once it is another at %zu of %zu\n", sequence, cut, length);
+				return 1;
+			}
 			end += is_end && end < commands;
 		}
 	}
@@ -101,9 +119,15 @@ int main(void)
 	failed += check("a longer string than it takes", "*1\r\n$99999999999999999999\r\n", false);
 	failed += check("what is no string in an array", "*1\r\n+PING\r\n", false);
 	failed += check("a number and no end of the line", "*1\r*", false);
+	failed += check("a string that is longer than what is there", "*1\r\n$5\r\nPING\r\n", false);
+	failed += check("a string without its end", "*1\r\n$4\r\nPING\r", false);
+	failed += check("two commands, the second half", "*1\r\n$4\r\nPING\r\n*2\r\n$3\r\nGET\r\n", false);
 	failed += check("empty lines", "\r\n\r\n", true);
 	failed += check_stays("*3\r\n$6\r\nCLIENT\r\n$8\r\nNO-EVICT\r\n$2\r\nON\r\n*1\r\n$4\r\nPING\r\n", true);
 	failed += check_stays("  client  \"no-touch\" on\r\n", true);
+	failed += check_stays("*1\r\n$5\r\nReset\r\n", true);
+	failed += check_stays("reset\r\n", true);
+	failed += check_stays("*2\r\n$3\r\nGET\r\n$5\r\nreset\r\n", false);
 	failed += check_stays("*2\r\n$3\r\nGET\r\n$16\r\nclient no-evict \r\n", false);
 	failed += check_stays("*3\r\n$6\r\nCLIENT\r\n$7\r\nSETNAME\r\n$1\r\na\r\n", false);
 	if (!failed) {
