@@ -4,6 +4,8 @@
 #include "php.h"
 #include "php_ini.h"
 
+#include "parked.h"
+
 /* Clients that connect in each request keep their sockets, without a change in the application: what a script closes is parked, and
  * taken again when it connects. Only servers that slipstream.keep names, and clients that use PHP's streams: phpredis, Predis, credis. */
 
@@ -14,6 +16,9 @@ void slip_keep_shutdown(void);
 
 /* A request begins. */
 void slip_keep_begin(void);
+
+/* The server that a client means, if its connections are kept; with TLS only one that has it. */
+slip_server_t *slip_keep_find(bool is_unix, bool is_tls, const char *resource, size_t length);
 
 void slip_keep_fill(zval *array);
 void slip_keep_info(void);

@@ -8,7 +8,7 @@
 
 #define SLIP_KEPT_NAME "slipstream-connections"
 #define SLIP_KEPT_MAGIC 0x6b706c73u /* "slpk" */
-#define SLIP_KEPT_VERSION 1
+#define SLIP_KEPT_VERSION 2
 #define SLIP_KEPT_SERVERS 16
 #define SLIP_KEPT_NAME_BYTES 128
 
@@ -17,15 +17,16 @@ enum slip_kept_reason {
 	SLIP_KEPT_CLOSED,    /* by the server */
 	SLIP_KEPT_UNREAD,    /* a reply, or a message, that nobody has read */
 	SLIP_KEPT_HALF,      /* half a command was written */
-	SLIP_KEPT_STAYS,     /* a command has set what no reset undoes */
+	SLIP_KEPT_STAYS,     /* a command has set what no reset undoes, or was a reset */
 	SLIP_KEPT_LATE,      /* the server has not answered yet */
 	SLIP_KEPT_TIMEOUT,   /* a read has timed out */
 	SLIP_KEPT_OLD,       /* longer than slipstream.keep_seconds */
 	SLIP_KEPT_FULL,      /* as many as slipstream.keep_connections */
-	SLIP_KEPT_UNKNOWN,   /* the server does not know RESET */
-	SLIP_KEPT_ENCRYPTED, /* TLS was begun on it */
+	SLIP_KEPT_UNKNOWN,   /* the server does not know the reset */
+	SLIP_KEPT_ENCRYPTED, /* TLS was begun on it, or is not there, or is not as it is known */
 	SLIP_KEPT_EXPORTED,  /* its socket was given away, or sent on past the stream */
 	SLIP_KEPT_FORKED,    /* it is another process's */
+	SLIP_KEPT_OPTIONS,   /* its options of TLS are others than those of the stream, or not all of them are known */
 	SLIP_KEPT_REASONS
 };
 

@@ -2,26 +2,32 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "php_network.h"
 
-/* Since Redis 6.2: whatever was subscribed, selected, authenticated, queued or watched is gone. */
-static const char reset[] = "*1\r\n$5\r\nRESET\r\n";
-static const char was_reset[] = "+RESET\r\n";
-static const char is_unknown[] = "-ERR unknown command";
+/* By these whatever was selected, authenticated, queued, watched or subscribed is gone (Redis, since 6.2); there is nothing of that,
+ * and the answer says that it is the next one (memcached, since 1.5.19). */
+#define REDIS .reset = "*1\r\n$5\r\nRESET\r\n", .was_reset = "+RESET\r\n", .is_unknown = "-ERR unknown command"
+#define MEMCACHED .is_memcached = true, .reset = "mn\r\n", .was_reset = "MN\r\n"
+
+static const slip_kind_t kinds[] = {
+	{"redis://", ":6379", REDIS},
+	{"rediss://", ":6379", .is_tls = true, REDIS},
+	{"memcached://", ":11211", MEMCACHED, .is_unknown = "ERROR"},
+};
 
 /* So long may the answer take that a client waits for it which connects again at once. */
 #define PATIENCE_MS 5
 
-#define SCHEME "redis://"
-#define DEFAULT_PORT ":6379"
-
 const char *const slip_kept_reason_names[SLIP_KEPT_REASONS] = {
-	"closed", "unread", "half", "stays", "late", "timeout", "old", "full", "unknown", "encrypted", "exported", "forked",
+	"closed", "unread", "half", "stays", "late", "timeout", "old", "full", "unknown", "encrypted", "exported", "forked", "options",
 };
 
 static time_t now_s(void)
@@ -31,14 +37,33 @@ static time_t now_s(void)
 	return now.tv_sec;
 }
 
+static int64_t now_ms(void)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (int64_t) now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static const slip_kind_t *kind_of(const char *word, size_t length)
+{
+	for (size_t at = 0; at < sizeof kinds / sizeof *kinds; at++) {
+		const size_t scheme = strlen(kinds[at].scheme);
+		if (length > scheme && strncasecmp(word, kinds[at].scheme, scheme) == 0) {
+			return &kinds[at];
+		}
+	}
+	return NULL;
+}
+
 /* One word of the setting; NULL, or what is wrong with it. */
 static const char *read_server(slip_server_t *server, const char *word, size_t length)
 {
-	const size_t scheme = strlen(SCHEME);
+	const slip_kind_t *kind = kind_of(word, length);
 
-	if (length <= scheme || strncasecmp(word, SCHEME, scheme) != 0) {
-		return "it does not begin with redis://";
+	if (!kind) {
+		return "it does not begin with redis://, rediss:// or memcached://";
 	}
+	const size_t scheme = strlen(kind->scheme);
 	const char *address = word + scheme;
 	size_t left = length - scheme;
 	bool is_unix = *address == '/';
@@ -51,12 +76,16 @@ static const char *read_server(slip_server_t *server, const char *word, size_t l
 	if (!is_unix && (memchr(address, '/', left) || memchr(address, '@', left))) {
 		return "it has more than a host and a port";
 	}
-	server->name = malloc(length + sizeof DEFAULT_PORT);
+	if (is_unix && kind->is_tls) {
+		return "there is no TLS on a path";
+	}
+	server->kind = kind;
+	server->name = malloc(length + strlen(kind->default_port) + 1);
 	if (!server->name) {
 		return "there is no memory";
 	}
 	memcpy(server->name, word, length);
-	strcpy(server->name + length, has_port ? "" : DEFAULT_PORT);
+	strcpy(server->name + length, has_port ? "" : kind->default_port);
 	server->resource = server->name + scheme;
 	server->is_unix = is_unix;
 	return NULL;
@@ -80,11 +109,11 @@ slip_server_t *slip_parked_read(const char *setting, int *count, const char **er
 		size_t length = strcspn(at, ", \t\r\n");
 		if (length && *count == SLIP_KEPT_SERVERS) {
 			*error = "it has more than 16 servers";
-			slip_parked_free(servers, *count);
+			slip_parked_free(servers, *count, false);
 			return NULL;
 		}
 		if (length && (*error = read_server(&servers[*count], at, length))) {
-			slip_parked_free(servers, *count);
+			slip_parked_free(servers, *count, false);
 			*count = 0;
 			return NULL;
 		}
@@ -94,20 +123,74 @@ slip_server_t *slip_parked_read(const char *setting, int *count, const char **er
 	return servers;
 }
 
-void slip_parked_free(slip_server_t *servers, int count)
+static void discard(slip_parked_t *parked, bool is_end)
+{
+	slip_tls_free(&parked->tls, is_end);
+	close(parked->fd);
+}
+
+void slip_parked_free(slip_server_t *servers, int count, bool is_end)
 {
 	for (int i = 0; servers && i < count; i++) {
 		while (servers[i].count) {
-			close(servers[i].parked[--servers[i].count].fd);
+			discard(&servers[i].parked[--servers[i].count], is_end);
 		}
 		free(servers[i].name);
 	}
 	free(servers);
 }
 
-/* -1 if the server says that the connection is as good as new, or why it is not used. */
-static int check(slip_server_t *server, const slip_parked_t *parked, zend_long most_seconds)
+/* Takes one out of those that are parked. */
+static slip_parked_t take_out(slip_server_t *server, int at)
 {
+	slip_parked_t parked = server->parked[at];
+
+	server->count--;
+	memmove(&server->parked[at], &server->parked[at + 1], (server->count - at) * sizeof *server->parked);
+	server->counts->parked = server->count;
+	return parked;
+}
+
+static void add(slip_server_t *server, slip_parked_t parked)
+{
+	server->parked[server->count++] = parked;
+	server->counts->parked = server->count;
+}
+
+/* What there is of an answer, 0 at the end of the connection, or less if it is late. */
+static ssize_t receive(slip_parked_t *parked, char *answer, size_t size)
+{
+	int64_t until_ms = parked->tls.handle ? now_ms() + PATIENCE_MS : 0;
+	int left_ms = PATIENCE_MS;
+
+	for (;;) {
+		struct pollfd polled = {parked->fd, POLLIN | POLLRDHUP, 0};
+		if (poll(&polled, 1, left_ms) <= 0) {
+			return -1;
+		}
+		/* The answer may have come before the end. */
+		if (polled.revents & (POLLRDHUP | POLLHUP | POLLERR)) {
+			return 0;
+		}
+		ssize_t length;
+		if (!parked->tls.handle) {
+			length = recv(parked->fd, answer, size, MSG_DONTWAIT);
+			return MAX(length, 0);
+		}
+		/* What has come may be a ticket, or a part of a record. */
+		if ((length = slip_tls_read(&parked->tls, answer, size)) >= 0 || errno != EAGAIN) {
+			return MAX(length, 0);
+		}
+		if ((left_ms = (int) (until_ms - now_ms())) <= 0) {
+			return -1;
+		}
+	}
+}
+
+/* -1 if the server says that the connection is as good as new, or why it is not used. */
+static int check(slip_server_t *server, slip_parked_t *parked, zend_long most_seconds)
+{
+	const char *was_reset = server->kind->was_reset, *is_unknown = server->kind->is_unknown;
 	char answer[64];
 
 	if (parked->pid != getpid()) {
@@ -116,64 +199,129 @@ static int check(slip_server_t *server, const slip_parked_t *parked, zend_long m
 	if (now_s() - parked->since > most_seconds) {
 		return SLIP_KEPT_OLD;
 	}
-	struct pollfd polled = {parked->fd, POLLIN | POLLRDHUP, 0};
-	if (poll(&polled, 1, PATIENCE_MS) <= 0) {
-		return SLIP_KEPT_LATE;
-	}
-	/* The answer may have come before the end. */
-	if (polled.revents & (POLLRDHUP | POLLHUP | POLLERR)) {
-		return SLIP_KEPT_CLOSED;
-	}
-	ssize_t length = recv(parked->fd, answer, sizeof answer, MSG_DONTWAIT);
-	if (length == strlen(was_reset) && memcmp(answer, was_reset, length) == 0) {
-		return -1;
-	}
+	ssize_t length = receive(parked, answer, sizeof answer);
 	if (length <= 0) {
-		return SLIP_KEPT_CLOSED;
+		return length < 0 ? SLIP_KEPT_LATE : SLIP_KEPT_CLOSED;
+	}
+	if (length == strlen(was_reset) && memcmp(answer, was_reset, length) == 0) {
+		return parked->tls.handle && slip_tls_has_unread(&parked->tls) ? SLIP_KEPT_UNREAD : -1;
 	}
 	if ((size_t) length >= strlen(is_unknown) && strncasecmp(answer, is_unknown, strlen(is_unknown)) == 0) {
 		server->gave_up = true;
+		server->gave_up_since = now_s();
 		return SLIP_KEPT_UNKNOWN;
 	}
 	return SLIP_KEPT_UNREAD;
 }
 
-int slip_parked_take(slip_server_t *server, zend_long most_seconds)
+bool slip_parked_take(slip_server_t *server, const zend_string *options, slip_parked_t *found, zend_long most_seconds)
 {
-	while (server->count) {
-		const slip_parked_t parked = server->parked[--server->count];
-		server->counts->parked = server->count;
-		int reason = check(server, &parked, most_seconds);
-		if (reason < 0) {
-			return parked.fd;
+	bool are_others = false;
+
+	for (int at = server->count - 1; at >= 0; at--) {
+		const slip_parked_t *parked = &server->parked[at];
+		if (server->kind->is_tls && (options ? !zend_string_equals(parked->tls.options, options) : !parked->is_late)) {
+			are_others = true;
+			continue;
 		}
-		close(parked.fd);
+		*found = take_out(server, at);
+		int reason = check(server, found, most_seconds);
+		if (reason < 0) {
+			return true;
+		}
+		discard(found, false);
 		server->counts->refused[reason]++;
+	}
+	server->counts->refused[SLIP_KEPT_OPTIONS] += are_others;
+	return false;
+}
+
+/* Those that nobody has asked for, so that they do not take the place of others. */
+static void discard_old(slip_server_t *server, zend_long most_seconds)
+{
+	time_t now = now_s();
+
+	for (int at = server->count - 1; at >= 0; at--) {
+		if (now - server->parked[at].since > most_seconds) {
+			slip_parked_t old = take_out(server, at);
+			discard(&old, false);
+			server->counts->refused[SLIP_KEPT_OLD]++;
+		}
+	}
+}
+
+/* Says the reset, from which on the connection is not the stream's any more. Less than 0, or why it is not kept. */
+static int take_from(slip_server_t *server, php_stream *stream, slip_tls_t *tls)
+{
+	php_netstream_data_t *data = stream->abstract;
+	const char *reset = server->kind->reset;
+	const ssize_t length = strlen(reset);
+	char unread;
+
+	/* Or the end of the connection. */
+	if (!tls->handle && recv(data->socket, &unread, 1, MSG_PEEK | MSG_DONTWAIT) >= 0) {
+		return SLIP_KEPT_UNREAD;
+	}
+	if (!tls->handle) {
+		/* Behind a `set` without an answer it would wait until the server acknowledges that, for 40 ms. */
+		int on = server->kind->is_memcached;
+		if (on && !server->is_unix) {
+			setsockopt(data->socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+		}
+		bool is_sent = php_set_sock_blocking(data->socket, true) == SUCCESS
+			&& send(data->socket, reset, length, MSG_DONTWAIT | MSG_NOSIGNAL) == length;
+		return is_sent ? -1 : SLIP_KEPT_CLOSED;
+	}
+	if (!slip_tls_take_out(stream, tls)) {
+		return SLIP_KEPT_UNREAD;
+	}
+	if (slip_tls_write(tls, reset, length) != length) {
+		/* The stream closes the socket, and knows nothing of its encryption any more. */
+		slip_tls_free(tls, false);
+		return SLIP_KEPT_CLOSED;
 	}
 	return -1;
 }
 
-bool slip_parked_put(slip_server_t *server, int fd, zend_long most)
+void slip_parked_put(slip_server_t *server, php_stream *stream, slip_tls_t *tls, bool is_late, zend_long most, zend_long most_seconds)
 {
-	char unread;
+	php_netstream_data_t *data = stream->abstract;
 	int reason = -1;
 
+	most = MIN(most, SLIP_MOST_PARKED);
+	if (server->count >= most) {
+		discard_old(server, most_seconds);
+	}
+	/* It may be another server by now. */
+	if (server->gave_up && now_s() - server->gave_up_since > most_seconds) {
+		server->gave_up = false;
+	}
 	if (server->gave_up) {
 		reason = SLIP_KEPT_UNKNOWN;
-	} else if (server->count >= MIN(most, SLIP_MOST_PARKED)) {
+	} else if (server->count >= most) {
 		reason = SLIP_KEPT_FULL;
-	} else if (recv(fd, &unread, 1, MSG_PEEK | MSG_DONTWAIT) >= 0) {
-		/* Or the end of the connection. */
-		reason = SLIP_KEPT_UNREAD;
-	} else if (php_set_sock_blocking(fd, true) != SUCCESS
-			|| send(fd, reset, strlen(reset), MSG_DONTWAIT | MSG_NOSIGNAL) != (ssize_t) strlen(reset)) {
-		reason = SLIP_KEPT_CLOSED;
+	} else {
+		reason = take_from(server, stream, tls);
 	}
 	if (reason >= 0) {
 		server->counts->refused[reason]++;
-		return false;
+		return;
 	}
-	server->parked[server->count++] = (slip_parked_t) {fd, getpid(), now_s()};
-	server->counts->parked = server->count;
-	return true;
+	add(server, (slip_parked_t) {data->socket, getpid(), now_s(), *tls, is_late});
+	*tls = (slip_tls_t) {0};
+	data->socket = -1;
+}
+
+void slip_parked_put_back(slip_server_t *server, slip_parked_t *parked, zend_long most)
+{
+	const char *reset = server->kind->reset;
+	const ssize_t length = strlen(reset);
+
+	if (server->count >= MIN(most, SLIP_MOST_PARKED) || slip_tls_write(&parked->tls, reset, length) != length) {
+		discard(parked, false);
+	} else {
+		parked->since = now_s();
+		add(server, *parked);
+	}
+	*parked = (slip_parked_t) {.fd = -1};
 }

@@ -5,8 +5,10 @@
 #include <time.h>
 
 #include "php.h"
+#include "php_streams.h"
 
 #include "kept_page.h"
+#include "tls.h"
 
 /* Connections of this worker that no request has at the moment, by the server that they lead to.
  *
@@ -21,29 +23,47 @@ typedef struct {
 	int fd;
 	pid_t pid;        /* of the process that has parked it: a child's copy is not its own */
 	time_t since;     /* by CLOCK_MONOTONIC, seconds */
+	slip_tls_t tls;
+	/* It was encrypted after it was connected, on the application's wish. */
+	bool is_late;
 } slip_parked_t;
+
+/* What a server speaks. */
+typedef struct {
+	const char *scheme, *default_port;
+	bool is_tls, is_memcached;
+	const char *reset, *was_reset;
+	/* How an answer begins by which the server says that it does not know that, or does not let us. */
+	const char *is_unknown;
+} slip_kind_t;
 
 /* A server that is named in slipstream.keep. */
 typedef struct {
+	const slip_kind_t *kind;
 	char *name;       /* as it was named: redis://127.0.0.1:6379 */
 	const char *resource; /* a part of that, as clients name it: 127.0.0.1:6379, or a path */
 	bool is_unix;
 	slip_parked_t parked[SLIP_MOST_PARKED];
 	int count;
-	/* It does not know the reset: nothing is parked any more. */
+	/* It does not know the reset: nothing is parked for as long as something else would be. */
 	bool gave_up;
+	time_t gave_up_since;
 	struct slip_kept_counts *counts;
 } slip_server_t;
 
 /* Reads the setting; the servers that it names, SLIP_KEPT_SERVERS at most and without counts, or NULL with an error in it. */
 slip_server_t *slip_parked_read(const char *setting, int *count, const char **error);
-/* Closes what is parked, too. */
-void slip_parked_free(slip_server_t *, int count);
+/* Closes what is parked, too. At the process's end some libraries are gone already. */
+void slip_parked_free(slip_server_t *, int count, bool is_end);
 
-/* A connection that is as good as new, or -1. */
-int slip_parked_take(slip_server_t *, zend_long most_seconds);
+/* Takes a connection that is as good as new; false if there is none. With TLS it is one with exactly these options, or, without
+ * options, one that was encrypted late. */
+bool slip_parked_take(slip_server_t *, const zend_string *options, slip_parked_t *, zend_long most_seconds);
 
-/* Parks it, with nothing of it unread or half written; false if it has to be closed. */
-bool slip_parked_put(slip_server_t *, int fd, zend_long most);
+/* Takes the connection out of the stream and parks it, if nothing of it is unread. What has to be closed stays in the stream. */
+void slip_parked_put(slip_server_t *, php_stream *, slip_tls_t *, bool is_late, zend_long most, zend_long most_seconds);
+
+/* Parks one again that was taken with TLS and has not been used. */
+void slip_parked_put_back(slip_server_t *, slip_parked_t *, zend_long most);
 
 #endif

@@ -10,13 +10,13 @@ use crate::process::issue_of;
 /// What this memory is called in `/proc/PID/maps`.
 const NAME: &str = "/memfd:slipstream-connections";
 const MAGIC: u32 = 0x6b70_6c73;
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const NAME_BYTES: usize = 128;
 /// Most servers that an extension names.
 const SERVERS: usize = 16;
 
 /// Why connections were not kept, or not used again, in the order in which they are counted.
-pub const KEPT_REASONS: [&str; 12] = [
+pub const KEPT_REASONS: [&str; 13] = [
     "closed",
     "unread",
     "half",
@@ -29,6 +29,7 @@ pub const KEPT_REASONS: [&str; 12] = [
     "encrypted",
     "exported",
     "forked",
+    "options",
 ];
 
 const COUNTS_BYTES: usize = NAME_BYTES + 8 * (6 + KEPT_REASONS.len());
@@ -181,7 +182,7 @@ mod tests {
     #[test]
     fn what_is_not_of_this_version_is_nothing() {
         let mut other = page();
-        other[4] = 2;
+        other[4] = 1;
         assert_eq!((parse_kept(&other), parse_kept(&[]), parse_kept(&page()[..12])), (None, None, None));
         // More servers than there is room for.
         let mut many = page();
