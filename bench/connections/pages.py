@@ -1,45 +1,105 @@
-"""What the measurements of kept connections have in common: a Redis of our own, and pages that ask it."""
+"""What the measurements of kept connections have in common: servers of our own, and pages that ask them."""
 
 import contextlib
 import json
 import os
+import random
+import shutil
 import socket
 import subprocess
 import time
 
 import fpm
 
+#: Keys whose value says which one it is.
+USERS = 100
 
-class Redis:
-    """A server of our own, which a worker reaches by both ways."""
+
+#: Below those that the system gives to clients: while a server is down, one of these could connect to itself.
+SERVER_PORTS = range(15_000, 30_000)
+
+
+def server_port():
+    while True:
+        port = random.choice(SERVER_PORTS)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+
+
+def resp(*words):
+    return f"*{len(words)}\r\n".encode() + b"".join(f"${len(word)}\r\n{word}\r\n".encode() for word in words)
+
+
+def answers_to(port, request, expected):
+    """Whether a server is there, and speaks what it should."""
+    with contextlib.suppress(OSError):
+        with socket.create_connection(("127.0.0.1", port), 5) as connection:
+            connection.sendall(request)
+            return connection.recv(len(expected)) == expected
+    return False
+
+
+class Certificates:
+    """An authority of our own, and a certificate of its for each name."""
 
     def __init__(self, place):
-        self.folder = f"{place.home}/redis"
+        self.folder, self.inside = f"{place.home}/certificates", f"{place.inside}/certificates"
+        os.mkdir(self.folder)
+        os.chmod(self.folder, 0o755)
+        for name in "ca", "other-ca":
+            self._run("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.pem")
+        for name in "server", "client", "other-client":
+            self.issue(name)
+        for file in os.listdir(self.folder):
+            os.chmod(f"{self.folder}/{file}", 0o644)
+
+    def issue(self, name):
+        with open(f"{self.folder}/{name}.ext", "w", encoding="ascii") as file:
+            file.write("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
+        self._run("req", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.csr")
+        self._run("x509", "-req", "-days", "2", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", f"{name}.ext",
+                  "-out", f"{name}.pem")
+        with open(f"{self.folder}/{name}.both.pem", "wb") as both:
+            for part in "key", "pem":
+                with open(f"{self.folder}/{name}.{part}", "rb") as file:
+                    both.write(file.read())
+
+    def _run(self, *arguments):
+        done = subprocess.run(["openssl", *arguments], cwd=self.folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise fpm.Failed(f"openssl {arguments[0]}: {done.stderr}")
+
+
+class Redis:
+    """A server of our own, which a worker reaches by TCP, by a path and with TLS."""
+
+    def __init__(self, place, certificates):
+        self.folder, self.certificates = f"{place.home}/redis", certificates
         os.mkdir(self.folder)
         os.chmod(self.folder, 0o777)
-        self.port, self.path, self.inside = fpm.free_port(), f"{self.folder}/redis.sock", f"{place.inside}/redis/redis.sock"
+        self.port, self.tls_port = server_port(), server_port()
+        self.path, self.inside = f"{self.folder}/redis.sock", f"{place.inside}/redis/redis.sock"
         self.process = None
         self.start()
 
     def start(self):
+        keys = self.certificates.folder
         command = ["redis-server", "--bind", "127.0.0.1", "--port", str(self.port), "--unixsocket", self.path, "--unixsocketperm", "777",
-                   "--dir", self.folder, "--save", "", "--appendonly", "no"]
+                   "--dir", self.folder, "--save", "", "--appendonly", "no", "--enable-debug-command", "local", "--tls-port", str(self.tls_port),
+                   "--tls-cert-file", f"{keys}/server.pem", "--tls-key-file", f"{keys}/server.key", "--tls-ca-cert-file", f"{keys}/ca.pem",
+                   "--tls-auth-clients", "optional"]
         with open(f"{self.folder}/log", "ab") as log:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=fpm.end_with_parent)
-        fpm.wait_until(self._answers, "redis-server does not start")
+        fpm.wait_until(lambda: answers_to(self.port, b"PING\r\n", b"+PONG\r\n"), "redis-server does not start")
         self.ask("SET", "key", "right")
         self.ask("SET", "large", "x" * 100_000)
+        self.ask("MSET", *(word for number in range(USERS) for word in (f"user:{number}", f"value-{number}")))
         self.ask("ACL", "SETUSER", "other", "on", ">secret", "~*", "+@all")
-
-    def _answers(self):
-        with contextlib.suppress(OSError, ValueError):
-            return self.ask("PING") == "PONG"
-        return False
 
     def ask(self, *words):
         """The reply's first line, or its text."""
         with socket.create_connection(("127.0.0.1", self.port), 5) as connection, connection.makefile("rwb") as file:
-            file.write(f"*{len(words)}\r\n".encode() + b"".join(f"${len(word)}\r\n{word}\r\n".encode() for word in words))
+            file.write(resp(*words))
             file.flush()
             line = file.readline().decode().rstrip()
             if line.startswith("$") and line != "$-1":
@@ -53,8 +113,80 @@ class Redis:
         stats = self.ask("INFO", "stats")
         return int(next(line for line in stats.splitlines() if line.startswith("total_connections_received:")).partition(":")[2]) - 1
 
+    def drop_clients(self):
+        self.ask("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+
+    def restart(self):
+        self.stop()
+        self.start()
+
     def stop(self):
         fpm.stop(self.process)
+
+
+class Memcached:
+    """A server of our own. Its data are gone when it starts again, as they are with Redis."""
+
+    def __init__(self, place, name, arguments=(), path=None):
+        if not shutil.which("memcached"):
+            raise fpm.Unusable("memcached is not installed")
+        self.folder = f"{place.home}/{name}"
+        os.mkdir(self.folder)
+        os.chmod(self.folder, 0o777)
+        self.path, self.inside = (f"{self.folder}/{path}", f"{place.inside}/{name}/{path}") if path else (None, None)
+        self.arguments, self.port, self.process = arguments, None if path else server_port(), None
+        self.start()
+
+    def start(self):
+        way = ["-s", self.path, "-a", "777"] if self.path else ["-l", "127.0.0.1", "-p", str(self.port)]
+        command = ["memcached", "-u", "root", "-m", "16", "-t", "1", *way, *self.arguments]
+        with open(f"{self.folder}/log", "ab") as log:
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=fpm.end_with_parent)
+        fpm.wait_until(self._answers, "memcached does not start")
+        if "-Y" in self.arguments:
+            return
+        self.ask("set key 0 0 5\r\nright")
+        self.ask("set large 0 0 100000\r\n" + "x" * 100_000)
+
+    def _connect(self):
+        if not self.path:
+            return socket.create_connection(("127.0.0.1", self.port), 5)
+        connection = socket.socket(socket.AF_UNIX)
+        connection.settimeout(5)
+        connection.connect(self.path)
+        return connection
+
+    def _answers(self):
+        with contextlib.suppress(OSError):
+            return self.ask("version") != ""
+        return False
+
+    def ask(self, command, end=None):
+        """The first line of the answer, or all lines before the one that ends it."""
+        with self._connect() as connection, connection.makefile("rwb") as file:
+            file.write(command.encode() + b"\r\n")
+            file.flush()
+            lines = [file.readline().decode().rstrip()]
+            while end and lines[-1] != end:
+                lines.append(file.readline().decode().rstrip())
+            return "\n".join(lines)
+
+    def value(self, key):
+        return self.ask(f"get {key}", "END").partition("\n")[2].removesuffix("\nEND")
+
+    def connections(self):
+        stats = self.ask("stats", "END")
+        return int(next(line for line in stats.splitlines() if line.startswith("STAT total_connections ")).rpartition(" ")[2]) - 1
+
+    def stop(self):
+        fpm.stop(self.process)
+
+    def restart(self):
+        self.stop()
+        self.start()
+
+    # It cannot be told to.
+    drop_clients = restart
 
 
 class Pages:

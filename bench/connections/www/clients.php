@@ -5,9 +5,12 @@ final class SmallClient
     /** @var resource */
     private $stream;
 
-    public function __construct(string $address)
+    /** @param array<string, mixed> $tls options of TLS */
+    public function __construct(string $address, array $tls = [])
     {
-        $this->stream = stream_socket_client($address, $code, $message, 2) ?: throw new RuntimeException("$address: $message");
+        $context = $tls ? stream_context_create(['ssl' => $tls]) : null;
+        $this->stream = @stream_socket_client($address, $code, $message, 2, STREAM_CLIENT_CONNECT, $context)
+            ?: throw new RuntimeException("$address: $message");
         stream_set_timeout($this->stream, 2);
     }
 
@@ -80,10 +83,17 @@ final class Extension
 {
     private Redis $redis;
 
-    public function __construct(string $host, int $port, bool $persistent)
+    /** @param array<string, mixed> $tls options of TLS */
+    public function __construct(string $host, int $port, bool $persistent, array $tls = [])
     {
         $this->redis = new Redis();
-        $persistent ? $this->redis->pconnect($host, $port, 2) : $this->redis->connect($host, $port, 2);
+        if ($persistent) {
+            $this->redis->pconnect($host, $port, 2);
+        } elseif ($tls) {
+            $this->redis->connect($host, $port, 2, null, 0, 2, ['stream' => $tls]);
+        } else {
+            $this->redis->connect($host, $port, 2);
+        }
     }
 
     public function command(string ...$words): mixed
@@ -116,17 +126,107 @@ final class PureClient
     }
 }
 
-/** A new connection, as an application makes it. */
-function client(string $name): SmallClient|Extension|PureClient
+/** A client of memcached, over a stream. */
+final class SmallMemcached
 {
-    [$port, $path] = [(int) $_SERVER['REDIS_PORT'], $_SERVER['REDIS_PATH']];
+    /** @var resource */
+    private $stream;
+
+    public function __construct(string $address)
+    {
+        $this->stream = @stream_socket_client($address, $code, $message, 2) ?: throw new RuntimeException("$address: $message");
+        stream_set_timeout($this->stream, 2);
+    }
+
+    public function get(string $key): ?string
+    {
+        $this->write("get $key\r\n");
+        $line = $this->line();
+        if ($line === 'END') {
+            return null;
+        }
+        if (!preg_match('/^VALUE \S+ \d+ (\d+)$/D', $line, $found)) {
+            throw new RuntimeException($line);
+        }
+        $text = stream_get_contents($this->stream, (int) $found[1]);
+        return $this->line() . $this->line() === 'END' ? $text : throw new RuntimeException('no end');
+    }
+
+    /** One line there, one back. */
+    public function command(string $text): string
+    {
+        $this->write("$text\r\n");
+        return $this->line();
+    }
+
+    public function line(): string
+    {
+        $line = fgets($this->stream);
+        return $line === false ? throw new RuntimeException('no reply') : rtrim($line, "\r\n");
+    }
+
+    public function write(string $text): void
+    {
+        fwrite($this->stream, $text);
+    }
+
+    public function take(int $length): string
+    {
+        return fread($this->stream, $length);
+    }
+
+    public function timeout(int $us): void
+    {
+        stream_set_timeout($this->stream, 0, $us);
+    }
+
+    /** What tells connections over TCP apart. */
+    public function name(): string
+    {
+        return (string) stream_socket_get_name($this->stream, false);
+    }
+}
+
+/**
+ * Options of TLS as an application may have them.
+ *
+ * @return array<string, mixed>
+ */
+function options_of_tls(string $kind): array
+{
+    $keys = $_SERVER['CERTIFICATES'];
+    $right = ['cafile' => "$keys/ca.pem"];
+    return match ($kind) {
+        '' => $right,
+        'other-ca' => ['cafile' => "$keys/other-ca.pem"],
+        'other-name' => $right + ['peer_name' => 'another.example'],
+        'no-verify' => ['verify_peer' => false, 'verify_peer_name' => false],
+        'ciphers' => $right + ['ciphers' => 'ECDHE-RSA-AES128-GCM-SHA256', 'crypto_method' => STREAM_CRYPTO_METHOD_TLSv1_2_CLIENT],
+        'client' => $right + ['local_cert' => "$keys/client.both.pem"],
+        'other-client' => $right + ['local_cert' => "$keys/other-client.both.pem"],
+        'fingerprint' => $right + ['peer_fingerprint' => ['sha256' => str_repeat('0', 64)]],
+        'capture' => $right + ['capture_peer_cert' => true],
+        'unknown' => $right + ['an_option_of_later' => 1],
+    };
+}
+
+/** A new connection, as an application makes it. */
+function client(string $name, string $tls = ''): SmallClient|Extension|PureClient|SmallMemcached
+{
+    [$port, $path, $tls_port] = [(int) $_SERVER['REDIS_PORT'], $_SERVER['REDIS_PATH'], (int) $_SERVER['REDIS_TLS_PORT']];
     return match ($name) {
         'small' => new SmallClient("tcp://127.0.0.1:$port"),
         'small-unix' => new SmallClient("unix://$path"),
+        'small-tls' => new SmallClient("tls://127.0.0.1:$tls_port", options_of_tls($tls)),
         'phpredis' => new Extension('127.0.0.1', $port, false),
         'phpredis-unix' => new Extension($path, 0, false),
+        'phpredis-tls' => new Extension('tls://127.0.0.1', $tls_port, false, options_of_tls($tls)),
         'pconnect' => new Extension('127.0.0.1', $port, true),
         'predis' => new PureClient(['host' => '127.0.0.1', 'port' => $port]),
         'predis-unix' => new PureClient(['scheme' => 'unix', 'path' => $path]),
+        'predis-tls' => new PureClient(['scheme' => 'tls', 'host' => '127.0.0.1', 'port' => $tls_port, 'ssl' => options_of_tls($tls)]),
+        'memcached' => new SmallMemcached("tcp://127.0.0.1:{$_SERVER['MEMCACHED_PORT']}"),
+        'memcached-unix' => new SmallMemcached("unix://{$_SERVER['MEMCACHED_PATH']}"),
+        'memcached-auth' => new SmallMemcached("tcp://127.0.0.1:{$_SERVER['MEMCACHED_AUTH_PORT']}"),
     };
 }

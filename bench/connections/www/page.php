@@ -5,6 +5,9 @@ require __DIR__ . '/clients.php';
 /** What the server says of this connection, as far as it is the same of all new ones. */
 function seen(object $client): array
 {
+    if ($client instanceof SmallMemcached) {
+        return ['value' => $client->get('key'), 'id' => $client->name()];
+    }
     $value = $client->command('GET', 'key');
     preg_match_all('/(\S+?)=(\S*)/', $client->command('CLIENT', 'INFO'), $found);
     $info = array_combine($found[1], $found[2]);
@@ -15,6 +18,10 @@ function seen(object $client): array
 /** Leaves it in that state. Those that are written by hand need the small client. */
 function leave(object $client, string $how): void
 {
+    if ($client instanceof SmallMemcached) {
+        leave_memcached($client, $how);
+        return;
+    }
     match ($how) {
         'clean' => null,
         'select' => $client->command('SELECT', '3'),
@@ -35,6 +42,8 @@ function leave(object $client, string $how): void
         'unread' => $client->write($client::encode('GET', 'key')),
         'unread-part' => [$client->write($client::encode('GET', 'large')), $client->take(10)],
         'pipeline' => [$client->write(str_repeat($client::encode('GET', 'key'), 100)), array_map(fn () => $client->read(), range(1, 50))],
+        // Its answer looks like the one to the reset.
+        'own-reset' => $client->write($client::encode('RESET')),
         'half-array' => $client->write("*3\r\n$3\r\nSET\r\n$3\r\nkey\r\n"),
         // The reset would be the value.
         'half-value' => $client->write("*3\r\n$3\r\nSET\r\n$3\r\nkey\r\n$13\r\n"),
@@ -42,6 +51,38 @@ function leave(object $client, string $how): void
         'nonsense' => $client->write("*1\r\n+PING\r\n"),
         'blocked' => $client->write($client::encode('BLPOP', 'nothing', '0')),
         'timeout' => [$client->timeout(50_000), $client->write($client::encode('BLPOP', 'nothing', '1')), failing(fn () => $client->read())],
+    };
+}
+
+function leave_memcached(SmallMemcached $client, string $how): void
+{
+    match ($how) {
+        'clean' => null,
+        'get' => $client->get('key'),
+        'set' => $client->command("set other 0 60 5\r\nvalue"),
+        'meta' => [$client->command("ms other 5 T60\r\nvalue"), $client->command('mg other v'), $client->line()],
+        'noreply' => $client->write("set other 0 60 5 noreply\r\nvalue\r\n"),
+        'quiet' => $client->write("mg nothing v q\r\nms other 5 q\r\nvalue\r\n"),
+        'error' => $client->command('no-such-command'),
+        'not-stored' => $client->command("add key 0 60 5\r\nvalue"),
+        // From here on what is sent is more than what is read, or less than a command.
+        'unread' => $client->write("get key\r\n"),
+        'unread-part' => [$client->write("get large\r\n"), $client->take(10)],
+        'unread-error' => $client->write("no-such-command\r\n"),
+        'pipeline' => [$client->write(str_repeat("mn\r\n", 100)), array_map(fn () => $client->line(), range(1, 50))],
+        'own-reset' => $client->write("mn\r\n"),
+        'half-line' => $client->write('get ke'),
+        // The reset would be the value.
+        'half-block' => $client->write("set key 0 0 2\r\n"),
+        'half-end' => $client->write("set key 0 0 5\r\nwrong"),
+        'half-meta' => $client->write("ms key 2\r\n"),
+        'bad-number' => $client->write("set key 0 0 two\r\nmn\r\n"),
+        'too-long' => $client->write("set key 0 0 2\r\nwrong\r\n"),
+        'watch' => $client->command('watch fetchers'),
+        'binary' => $client->write("\x80\x0a" . str_repeat("\0", 22)),
+        'quit' => $client->write("quit\r\n"),
+        'timeout' => [$client->write('get '), $client->timeout(50_000), failing(fn () => $client->line())],
+        'login' => $client->command("set auth 0 0 15\r\nsomebody secret"),
     };
 }
 
@@ -53,20 +94,29 @@ function failing(callable $work): void
     }
 }
 
+/** The same key of either server. */
+function ask(object $client): mixed
+{
+    return $client instanceof SmallMemcached ? $client->get('key') : $client->command('GET', 'key');
+}
+
 $answer = ['pid' => getmypid()];
 try {
     switch ($_GET['do']) {
         case 'see':
-            $answer += seen(client($_GET['client']));
+            $answer += seen(client($_GET['client'], $_GET['tls'] ?? ''));
+            break;
+        case 'user':
+            $answer['value'] = client($_GET['client'])->command('GET', "user:{$_GET['number']}");
             break;
         case 'leave':
-            $client = client($_GET['client']);
+            $client = client($_GET['client'], $_GET['tls'] ?? '');
             leave($client, $_GET['how']);
             break;
         case 'commands':
             // A new connection for each of so many.
             for ($number = 0; $number < (int) $_GET['number']; $number++) {
-                $answer['value'] = client($_GET['client'])->command('GET', 'key');
+                $answer['value'] = ask(client($_GET['client']));
             }
             break;
         case 'gets':
@@ -74,12 +124,16 @@ try {
             $client = client($_GET['client']);
             $begin = hrtime(true);
             for ($number = 0; $number < (int) $_GET['number']; $number++) {
-                $answer['value'] = $client->command('GET', 'key');
+                $answer['value'] = ask($client);
             }
             $answer['gets_ns'] = hrtime(true) - $begin;
             break;
         case 'status':
             $answer['connections'] = Slipstream\status()['connections'];
+            break;
+        case 'errors':
+            // Of the library, which nobody but its user is to find.
+            $answer['error'] = openssl_error_string() ?: 'none';
             break;
     }
 } catch (Throwable $error) {
