@@ -9,6 +9,7 @@ mod discover;
 mod elf;
 mod image;
 mod live;
+mod mapped;
 mod maps;
 mod memory;
 mod pages;
@@ -30,6 +31,7 @@ pub use discover::{FpmPool, descendants, find_fpm_pool, find_host_pid, is_fpm_wo
 pub use elf::elf_symbol;
 pub use image::{Image, ImageRecorder};
 pub use live::{LiveProcess, OpenError};
+pub use mapped::{FileId, open_mapped};
 pub use maps::{Mapping, parse_maps};
 pub use memory::{
     Memory, Range, ReadError, RemoteAddr, SharedObject, SharedRange, Symbols, read_c_string, read_u64,
