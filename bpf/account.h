@@ -13,6 +13,14 @@ struct {
 	__type(value, struct slip_thread);
 } threads SEC(".maps");
 
+/* By pid. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u32);
+	__type(value, struct slip_budget_target);
+} budget_targets SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 4 << 20);

@@ -3,6 +3,7 @@
 #include "account.h"
 #include "exchange.h"
 #include "file.h"
+#include "memory.h"
 #include "protocol.h"
 #include "run.h"
 #include "socket.h"
@@ -11,13 +12,6 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
 /* An arrival explains a wake-up of the same CPU that comes so soon after it: the one calls for the other. */
 #define WOKEN_BY_ARRIVAL_NS 20000
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 4096);
-	__type(key, __u32);
-	__type(value, struct slip_budget_target);
-} budget_targets SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -807,7 +801,9 @@ int account_fault_end(struct bpf_perf_event_data *context)
 	struct slip_thread *thread = own_thread();
 
 	if (thread && thread->flags & SLIP_THREAD_IN_FAULT) {
-		change(bpf_get_current_task_btf(), thread, SLIP_THREAD_IN_FAULT, 0);
+		struct task_struct *task = bpf_get_current_task_btf();
+		change(task, thread, SLIP_THREAD_IN_FAULT, 0);
+		note_memory(task, thread, SLIP_MEMORY_FAULT);
 	}
 	return 0;
 }
@@ -831,7 +827,9 @@ int account_memory_call_end(struct call_exit *context)
 	struct slip_thread *thread = own_thread();
 
 	if (thread && thread->flags & SLIP_THREAD_IN_MEMORY_CALL) {
-		change(bpf_get_current_task_btf(), thread, SLIP_THREAD_IN_MEMORY_CALL, 0);
+		struct task_struct *task = bpf_get_current_task_btf();
+		change(task, thread, SLIP_THREAD_IN_MEMORY_CALL, 0);
+		note_memory(task, thread, kind_of_call(context->number));
 	}
 	return 0;
 }

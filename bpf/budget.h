@@ -168,6 +168,8 @@ struct slip_thread {
 	/* Since none was open, more than one has been. */
 	__u32 is_shared;
 	__u32 reserved;
+	/* Of SLIP_PART_MEMORY, as far as it has been told who called. */
+	__u64 memory_told_ns;
 };
 
 /* Off its CPU, as far as we were told. */
@@ -207,8 +209,13 @@ struct slip_budget_target {
 	/* The inode of the script with whose opening its run begins; 0 for none. */
 	__u64 script;
 	/* SLIP_RUN_*. */
-	__u32 run, reserved;
+	__u32 run;
+	/* SLIP_TARGET_*. */
+	__u32 flags;
 };
+
+/* It runs no interpreter: who calls for memory is told by its stack. */
+#define SLIP_TARGET_SITES 1
 
 enum slip_run {
 	/* It serves requests. */
@@ -275,7 +282,57 @@ enum slip_budget_counter {
 	SLIP_BUDGET_LOST,
 	/* Threads that could not be remembered. */
 	SLIP_BUDGET_THREADS_LOST,
+	/* Stacks of who calls for memory, for which the ring had no room. */
+	SLIP_BUDGET_STACKS_LOST,
 	SLIP_BUDGET_COUNTERS,
+};
+
+/* What is asked of the kernel's memory management, as `model::MemoryCall`. */
+enum slip_memory_kind {
+	SLIP_MEMORY_MMAP,
+	SLIP_MEMORY_MUNMAP,
+	SLIP_MEMORY_BRK,
+	SLIP_MEMORY_MADVISE,
+	SLIP_MEMORY_MREMAP,
+	SLIP_MEMORY_MPROTECT,
+	/* No call: a page is touched. */
+	SLIP_MEMORY_FAULT,
+	SLIP_MEMORY_KINDS,
+};
+
+/* Where it is asked: one depth of one thread's stack. */
+struct slip_memory_place {
+	__u32 pid, kind;
+	__u64 ip, sp;
+	/* In the code of the program itself; 0 if that is not known. */
+	__u64 caller;
+};
+
+struct slip_memory_time {
+	__u64 calls, ns;
+	/* Stacks that were copied, and when the last one was: of `ns`. */
+	__u64 stacks, stacks_ns;
+};
+
+struct slip_memory_count {
+	__u64 calls, ns;
+};
+
+/* Of the stack so many pages are copied: the first to its end. */
+#define SLIP_STACK_PAGE 4096
+#define SLIP_STACK_PAGES 4
+
+struct slip_memory_stack {
+	struct slip_memory_place place;
+	__u32 tid;
+	/* Of the stack; the rest is not sent. */
+	__u32 length;
+	/* What the place has taken since its last stack. */
+	__u64 ns;
+	/* What a function keeps of its caller's registers. */
+	__u64 bx, bp, r12, r13, r14, r15;
+	/* One page more than is copied, so that a copy is within it by the verifier's reckoning. */
+	__u8 stack[(SLIP_STACK_PAGES + 1) * SLIP_STACK_PAGE] __attribute__((aligned(8)));
 };
 
 #endif

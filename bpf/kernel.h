@@ -108,7 +108,10 @@ struct files_struct {
 	struct fdtable *fdt;
 } RELOCATED;
 
-struct mm_struct;
+/* The memory of a process: where the code of its program lies. */
+struct mm_struct {
+	unsigned long start_code, end_code;
+} RELOCATED;
 
 /* What the threads of a process have in common. */
 struct signal_struct {

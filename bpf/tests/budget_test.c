@@ -43,6 +43,18 @@ static struct slip_call last_call;
 static int call_count;
 static struct slip_slow_call slow_note;
 static uint32_t protocol_number;
+static struct mm_struct program_memory = {.start_code = 0x5000, .end_code = 0x6000};
+static struct slip_memory_stack stack_scratch, last_stack;
+static struct slip_memory_place memory_place;
+static struct slip_memory_time memory_time;
+static struct slip_memory_count elsewhere[SLIP_MEMORY_KINDS];
+static bool has_place, places_are_full;
+static int stack_count;
+static uint64_t last_stack_bytes;
+
+/* The stack of the target, which ends soon. */
+#define USER_STACK 0x70000fa0
+static __u64 user_stack[40];
 
 #define SERVER_PORT 8000
 
@@ -64,6 +76,13 @@ static uint32_t sent_length;
 
 long fake_read(void *to, uint32_t bytes, uint64_t from)
 {
+	if (from >= USER_STACK && from < USER_STACK + sizeof user_stack) {
+		if (from + bytes > USER_STACK + sizeof user_stack) {
+			return -14;
+		}
+		memcpy(to, (const char *) user_stack + (from - USER_STACK), bytes);
+		return 0;
+	}
 	if (!sent_bytes || bytes > sent_length) {
 		return -14;
 	}
@@ -126,6 +145,15 @@ void *fake_lookup(const void *map, const void *key)
 	if (map == &slow_calls) {
 		return &slow_note;
 	}
+	if (map == &memory_scratch) {
+		return &stack_scratch;
+	}
+	if (map == &memory_places) {
+		return has_place && memcmp(key, &memory_place, sizeof memory_place) == 0 ? &memory_time : NULL;
+	}
+	if (map == &memory_elsewhere) {
+		return &elsewhere[*(const uint32_t *) key];
+	}
 	if (map == &commands) {
 		command_key = *(const struct slip_command_key *) key;
 		return &command;
@@ -138,6 +166,11 @@ long fake_update(const void *map, const void *key, const void *value)
 	struct addressed *place = map == &connections_by_address ? find_addressed(0) : NULL;
 	if (place) {
 		*place = (struct addressed) {.address = *(const __u64 *) key, .connection = *(const struct connection *) value};
+	}
+	if (map == &memory_places && !places_are_full) {
+		memory_place = *(const struct slip_memory_place *) key;
+		memory_time = *(const struct slip_memory_time *) value;
+		has_place = true;
 	}
 	if (map == &protocols) {
 		protocol_number = *(const uint32_t *) value;
@@ -190,6 +223,13 @@ void *fake_reserve(uint64_t bytes)
 
 long fake_output(const void *event, uint64_t bytes, uint64_t flags)
 {
+	if (event == &stack_scratch) {
+		CHECK(bytes <= sizeof last_stack);
+		memcpy(&last_stack, event, bytes);
+		last_stack_bytes = bytes;
+		stack_count++;
+		return fake_ring_is_full ? -11 : 0;
+	}
 	if (*(const uint32_t *) event == SLIP_EVENT_CALL) {
 		CHECK(bytes == sizeof last_call);
 		memcpy(&last_call, event, bytes);
@@ -902,6 +942,91 @@ static void who_had_the_cpu_is_told_of_the_call_that_had_to_wait_for_it(void)
 	slow_call_ns = ~0ULL;
 }
 
+#define MMAP 9
+#define MUNMAP 11
+
+static void call_for_memory(int64_t number, uint64_t ns)
+{
+	struct call_entry entry = {.number = number};
+	struct call_exit exit_of = {.number = number};
+	account_memory_call(&entry);
+	pass(ns);
+	account_memory_call_end(&exit_of);
+}
+
+static void fault(uint64_t ns)
+{
+	account_fault(NULL);
+	pass(ns);
+	account_fault_end(NULL);
+}
+
+static void places_that_call_for_memory_are_counted_and_their_stacks_copied(void)
+{
+	reset();
+	task.mm = &program_memory;
+	fake_regs.rip = 0x7777;
+	fake_regs.rsp = USER_STACK;
+	fake_regs.rbx = 3;
+	fake_regs.r15 = 5;
+	user_stack[0] = 1;
+	user_stack[1] = 0x5123;
+	user_stack[2] = 0x5456;
+	begin_run(&thread, fake_time_ns);
+	/* Of an interpreter they are not asked for. */
+	call_for_memory(MMAP, 100);
+	CHECK(!has_place && !thread.memory_told_ns);
+	target.flags = SLIP_TARGET_SITES;
+	/* What was before was not told, and counts here: it is in no other place. */
+	call_for_memory(MMAP, 400);
+	CHECK(memory_place.kind == SLIP_MEMORY_MMAP && memory_place.ip == 0x7777 && memory_place.caller == 0x5123);
+	CHECK(memory_time.calls == 1 && memory_time.ns == 500 && stack_count == 1);
+	/* The stack up to the end of its mapping, by pages. */
+	CHECK(last_stack.length == 96 && last_stack_bytes == 96 + __builtin_offsetof(struct slip_memory_stack, stack));
+	CHECK(last_stack.ns == 500 && last_stack.bx == 3 && last_stack.r15 == 5 && ((__u64 *) last_stack.stack)[1] == 0x5123);
+	/* It waits for a CPU meanwhile: that is no time of it. */
+	struct call_entry entry = {.number = MMAP};
+	struct call_exit exit_of = {.number = MMAP};
+	account_memory_call(&entry);
+	pass(200);
+	preempt();
+	fake_time_ns += 5000;
+	switch_in();
+	pass(100);
+	account_memory_call_end(&exit_of);
+	CHECK(memory_time.calls == 2 && memory_time.ns == 800 && stack_count == 1);
+	call_for_memory(MMAP, SAMPLE_NS);
+	CHECK(stack_count == 2 && last_stack.ns == 300 + SAMPLE_NS && memory_time.stacks == 2);
+	/* When there is no room, it is counted, and the next comes as late as ever. */
+	fake_ring_is_full = true;
+	call_for_memory(MMAP, SAMPLE_NS);
+	fake_ring_is_full = false;
+	call_for_memory(MMAP, 10);
+	CHECK(stack_count == 3 && counts[SLIP_BUDGET_STACKS_LOST] == 1);
+	for (int at = 0; at < OFTEN; at++) {
+		call_for_memory(MMAP, SAMPLE_NS);
+	}
+	CHECK(memory_time.stacks == OFTEN && stack_count < OFTEN + 3);
+	places_are_full = true;
+	call_for_memory(MUNMAP, 70);
+	CHECK(elsewhere[SLIP_MEMORY_MUNMAP].calls == 1 && elsewhere[SLIP_MEMORY_MUNMAP].ns == 70);
+	/* A page that is touched: a place has to take some time before it is worth a stack. */
+	places_are_full = has_place = false;
+	stack_count = 0;
+	fault(60000);
+	CHECK(memory_place.kind == SLIP_MEMORY_FAULT && !memory_place.caller && !stack_count);
+	fault(60000);
+	CHECK(memory_time.calls == 2 && stack_count == 1 && last_stack.ns == 120000);
+	/* A stack of which nothing can be read is one of no length. */
+	has_place = false;
+	fake_regs.rsp = 0x1000;
+	call_for_memory(MUNMAP, 10);
+	CHECK(memory_place.kind == SLIP_MEMORY_MUNMAP && !memory_place.caller && last_stack.length == 0);
+	CHECK(thread.memory_told_ns == thread.current[SLIP_PART_MEMORY] && thread.sequence % 2 == 0);
+	target.flags = 0;
+	has_place = false;
+}
+
 static void what_is_left_of_a_request_begins_none(void)
 {
 	CHECK(may_begin_request((const __u8 *) "\1\1\0\1\0\x08\0\0"));
@@ -948,6 +1073,7 @@ int main(void)
 	protocol_of_an_old_connection_is_told_by_what_is_no_other();
 	redis_is_known_on_a_connection_whose_begin_was_not_seen();
 	who_had_the_cpu_is_told_of_the_call_that_had_to_wait_for_it();
+	places_that_call_for_memory_are_counted_and_their_stacks_copied();
 	what_is_left_of_a_request_begins_none();
 	tasks_have_the_numbers_of_the_loader();
 	return failed != 0;

@@ -5,6 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::MemoryCalls;
+
 /// What a moment of a thread was spent on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -413,6 +415,9 @@ pub struct Budget {
     /// Of workers that serve no requests.
     #[serde(default)]
     pub run_begin: Option<RunBegin>,
+    /// Who asked the kernel for memory, of programs without an interpreter; `None` where that was not seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<MemoryCalls>,
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 mod hooks;
 pub(crate) mod listening;
+pub(crate) mod memory;
 mod run;
 pub(crate) mod tracefs;
 mod uprobes;
@@ -25,6 +26,8 @@ use slip_remote::{PerfEvent, PerfScope, open_perf_event};
 use self::hooks::{ATTACHED, AtCalls, CALLS, HOOKS, Hooks, SENDING, traces};
 use self::listening::Listening;
 pub use self::listening::listens;
+use self::memory::MemorySites;
+pub use self::memory::{MemoryCounts, MemoryPlace, MemoryStack};
 pub use self::run::RunStart;
 use self::tracefs::Tracefs;
 use self::uprobes::Uprobes;
@@ -78,6 +81,7 @@ pub struct BudgetProbe {
     sees_sending: bool,
     /// What tells of runs is attached.
     sees_runs: bool,
+    memory: MemorySites,
     object: Object,
 }
 
@@ -196,6 +200,7 @@ impl BudgetProbe {
             hooks,
             sees_sending,
             sees_runs: false,
+            memory: MemorySites::of(&object)?,
             object,
         })
     }
@@ -216,7 +221,12 @@ impl BudgetProbe {
             self.uprobes.attach_php(&self.object, pid)?;
         }
         let targets = find_map(&self.object, "budget_targets")?;
-        let value = wire::target(target.runtime, self.runs.get(&pid));
+        let run = self.runs.get(&pid);
+        // What is given a script is an interpreter, also before we know which.
+        let is_native = target.runtime.is_none() && !target.is_php;
+        let has_sites = is_native && run.is_some_and(|run| !matches!(run, RunStart::Script { .. }));
+        let value = wire::target(target.runtime, run, has_sites);
+        self.memory.note(pid, has_sites);
         targets.update(&pid.to_le_bytes(), &value, MapFlags::ANY).map_err(|error| other(&error))?;
         let mut none = Vec::new();
         let mut list = Iter::new(&self.add_threads).map_err(|error| other(&error))?;
@@ -379,6 +389,24 @@ impl BudgetProbe {
         Ok(wire::takers(takers.keys().filter_map(with_time)))
     }
 
+    /// Takes stacks of native programs that called for memory.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError::Other`] if the ring cannot be read.
+    pub fn take_memory(&mut self) -> Result<Vec<MemoryStack>, ProbeError> {
+        self.memory.take()
+    }
+
+    /// How often and for how long native programs have called for memory, by place; `None` if none is watched.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError::Other`] if the kernel refuses.
+    pub fn memory_counts(&self) -> Result<Option<MemoryCounts>, ProbeError> {
+        self.memory.counts()
+    }
+
     /// Where it is noted, for those that walk its stack, that a slow call has ended.
     pub(crate) fn slow_calls(&self) -> Result<MapHandle, ProbeError> {
         find_map(&self.object, "slow_calls")
@@ -484,6 +512,14 @@ impl BudgetSource for BudgetProbe {
 
     fn takers(&self) -> Result<Vec<CpuTaker>, ProbeError> {
         Self::takers(self)
+    }
+
+    fn take_memory(&mut self) -> Result<Vec<MemoryStack>, ProbeError> {
+        Self::take_memory(self)
+    }
+
+    fn memory_counts(&self) -> Result<Option<MemoryCounts>, ProbeError> {
+        Self::memory_counts(self)
     }
 
     fn lost(&self) -> u64 {

@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 use std::iter;
 
-use slip_model::{CommandTime, CpuTaker, EndpointCalls};
+use slip_model::{CommandTime, CpuTaker, EndpointCalls, MemorySum};
 
-use crate::budget::{self, BudgetEvent, ThreadTimes};
+use crate::budget::{self, BudgetEvent, MemoryPlace, MemoryStack, ThreadTimes};
 use crate::cpu_counters::{self, CpuTime};
 use crate::polled;
 use crate::symbols::{self, KernelSymbol};
@@ -50,6 +50,16 @@ pub fn calls<'a>(cpus: impl IntoIterator<Item = &'a [u8]>) -> Option<EndpointCal
 /// A command where the protocol of this number is spoken, from a key and a value of the map.
 pub fn command(protocol: u32, key: &[u8], value: &[u8]) -> Option<CommandTime> {
     budget::wire::command_time(key, value, |_| budget::wire::protocol(protocol))
+}
+
+/// The stack of who called for memory.
+pub fn memory_stack(bytes: &[u8]) -> Option<MemoryStack> {
+    MemoryStack::parse(bytes)
+}
+
+/// Where memory was called for, from a key and a value of the map.
+pub fn memory_place(key: &[u8], value: &[u8]) -> Option<(MemoryPlace, MemorySum)> {
+    budget::memory::parse_place(key, value)
 }
 
 /// Who had a CPU, from a key and a value of the map.

@@ -18,7 +18,8 @@ mod wait;
 mod wire;
 
 pub use budget::{
-    BudgetEvent, BudgetProbe, BudgetTarget, RunStart, ServedTimes, SlowCall, ThreadTimes, listens,
+    BudgetEvent, BudgetProbe, BudgetTarget, MemoryCounts, MemoryPlace, MemoryStack, RunStart, ServedTimes,
+    SlowCall, ThreadTimes, listens,
 };
 pub use cpu_counters::{CpuTime, Quotas, Throttled};
 pub use memory_groups::MemoryGroups;

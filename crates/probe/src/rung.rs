@@ -2,7 +2,9 @@
 
 use slip_model::{CommandTime, CpuTaker, Endpoint, EndpointCalls, RunBegin};
 
-use crate::budget::{BudgetEvent, BudgetProbe, BudgetTarget, RunStart, ThreadTimes};
+use crate::budget::{
+    BudgetEvent, BudgetProbe, BudgetTarget, MemoryCounts, MemoryStack, RunStart, ThreadTimes,
+};
 use crate::{PolledBudget, ProbeError};
 
 /// A way to measure budgets.
@@ -137,6 +139,24 @@ pub trait BudgetSource: std::fmt::Debug {
     ///
     /// [`ProbeError::Other`] if it cannot be had now.
     fn takers(&self) -> Result<Vec<CpuTaker>, ProbeError>;
+
+    /// Takes stacks of native programs that called for memory; nothing where they are not seen.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError::Other`] if they cannot be had now.
+    fn take_memory(&mut self) -> Result<Vec<MemoryStack>, ProbeError> {
+        Ok(Vec::new())
+    }
+
+    /// How often and for how long native programs have called for memory, by place; `None` where that is not seen, or none is watched.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError::Other`] if it cannot be had now.
+    fn memory_counts(&self) -> Result<Option<MemoryCounts>, ProbeError> {
+        Ok(None)
+    }
 
     /// Requests and threads that could not be told of, or not be remembered.
     fn lost(&self) -> u64;

@@ -4,13 +4,14 @@ use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 
-use slip_model::{Budget, Endpoint, Language, RunBegin, ServedRequest, Worker};
+use slip_model::{Budget, Endpoint, Language, MemoryCalls, RunBegin, ServedRequest, Worker};
 use slip_probe::{
     BudgetEvent, BudgetSource, BudgetTarget, CpuTime, ProbeError, Quotas, RunStart, Rung, ServedTimes,
     SlowCall, ThreadTimes, listens,
 };
 use slip_remote::{LiveProcess, Mapping, Symbols as _, command_line, parse_maps, thread_state};
 
+use crate::native_sites::NativeSites;
 use crate::title::title;
 use crate::{Sink, TargetIssue};
 
@@ -51,6 +52,8 @@ pub struct Books {
     uses_uprobes: bool,
     /// Calls that were slow and have not been taken.
     slow: Vec<SlowCall>,
+    /// Who calls for memory, of those without an interpreter.
+    sites: NativeSites,
 }
 
 impl Books {
@@ -91,6 +94,7 @@ impl Books {
             cpu_time: CpuTime::now(),
             uses_uprobes,
             slow: Vec::new(),
+            sites: NativeSites::default(),
         }
     }
 
@@ -185,6 +189,7 @@ impl Books {
 
     fn watch_run(&mut self, pid: u32, start: RunStart, title: &str) -> Result<(), ProbeError> {
         self.run_begin = Some(self.source.watch_run(pid, start)?);
+        self.sites.expect(pid);
         self.php.entry(pid).or_insert(false);
         self.titles.insert(pid, title.to_owned());
         self.quotas.add(pid);
@@ -207,6 +212,17 @@ impl Books {
             .map_err(|_| issue)?;
         books.natives.push(pid);
         Ok(())
+    }
+
+    /// Reads what has come of those that call for memory: who they are is read while they run.
+    pub fn look_at_sites(&mut self) {
+        // What cannot be had now is had with the next look.
+        self.sites.add(&self.source.take_memory().unwrap_or_default());
+    }
+
+    fn memory_calls(&mut self) -> Option<MemoryCalls> {
+        self.look_at_sites();
+        self.source.memory_counts().ok().flatten().map(|counts| self.sites.calls(&counts))
     }
 
     /// Processes that are watched and run no interpreter.
@@ -266,6 +282,7 @@ impl Books {
             cpus_ns: cpu_time.all_ns,
             steal_ns: cpu_time.steal_ns,
             run_begin: self.run_begin,
+            memory: self.memory_calls(),
         };
         Ok((budget, requests))
     }

@@ -502,6 +502,12 @@ impl Sampler for KernelSampler {
             .map_err(|error| TargetIssue::Unsupported { reason: error.to_string() })
     }
 
+    fn look_at_natives(&mut self) {
+        if let Some(books) = &mut self.books {
+            books.look_at_sites();
+        }
+    }
+
     fn remove(&mut self, pid: u32, now_ns: u64, sink: &mut Sink) {
         if let Some(books) = &mut self.books {
             books.remove(pid);
@@ -531,6 +537,7 @@ impl Sampler for KernelSampler {
 
     fn sample(&mut self, now_ns: u64, sink: &mut Sink) -> Vec<u32> {
         self.begin_look(now_ns, sink);
+        self.look_at_natives();
         if now_ns >= self.next_take_ns {
             self.next_take_ns = now_ns.saturating_add(TAKE_INTERVAL_NS);
             self.count_lost(sink);

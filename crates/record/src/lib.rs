@@ -14,6 +14,7 @@ mod kernel;
 mod kernel_stacks;
 mod launch;
 mod left_out;
+mod native_sites;
 mod outside;
 mod process;
 mod program;

@@ -141,6 +141,12 @@ impl Sampler for OutsideSampler {
             .map_err(|error| TargetIssue::Unsupported { reason: error.to_string() })
     }
 
+    fn look_at_natives(&mut self) {
+        if let Some(books) = &mut self.books {
+            books.look_at_sites();
+        }
+    }
+
     fn remove(&mut self, pid: u32, now_ns: u64, sink: &mut Sink) {
         if let Some(books) = &mut self.books {
             books.remove(pid);
@@ -187,6 +193,7 @@ impl Sampler for OutsideSampler {
         });
         *looked = Some(Instant::now());
         if let Some(books) = books {
+            books.look_at_sites();
             gone.extend(books.take_ended_natives());
             gone.iter().for_each(|pid| books.remove(*pid));
         }

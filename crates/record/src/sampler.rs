@@ -64,6 +64,9 @@ pub trait Sampler {
         Ok(())
     }
 
+    /// Looks at what programs without an interpreter do, if a budget is kept: they are no processes that are sampled.
+    fn look_at_natives(&mut self) {}
+
     /// Ends the sampling of process `pid`, which has ended; nothing if it is not sampled.
     fn remove(&mut self, pid: u32, now_ns: u64, sink: &mut Sink);
 

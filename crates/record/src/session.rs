@@ -412,6 +412,7 @@ impl<'a> Session<'a> {
                 return None;
             }
             self.refresh(now_ns);
+            self.sampler.look_at_natives();
             if tells && self.sampler.is_empty() {
                 self.sampler.sample(now_ns, &mut self.sink);
             }

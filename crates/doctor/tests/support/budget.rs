@@ -171,5 +171,6 @@ pub(crate) fn budget() -> Budget {
         steal_ns: 1_000,
         cpus_ns: 2_000_000,
         run_begin: None,
+        memory: None,
     }
 }

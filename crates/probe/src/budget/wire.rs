@@ -20,7 +20,7 @@ const TASK_NAME_BYTES: usize = 16;
 const PAGE_BYTES: u64 = 4_096;
 
 /// `struct slip_thread`
-const THREAD_BYTES: usize = 120 + 5 * 8 * PARTS + ENDPOINTS * 48 + 48 + 56 + OPEN * 32 + 8;
+const THREAD_BYTES: usize = 120 + 5 * 8 * PARTS + ENDPOINTS * 48 + 48 + 56 + OPEN * 32 + 16;
 
 /// `struct slip_listed`
 pub(crate) const LISTED_BYTES: usize = 8 + THREAD_BYTES;
@@ -36,6 +36,8 @@ const STARTED: u32 = 2;
 const RUN: u32 = 4;
 const CALL_TAKEN: u32 = 1;
 const CALL_TAKEN_BY_WORKER: u32 = 2;
+/// `SLIP_TARGET_SITES`
+const TARGET_SITES: u32 = 1;
 const TAKER_WORKER: u8 = 1;
 const TAKER_PREFERRED: u8 = 2;
 
@@ -161,16 +163,16 @@ pub enum BudgetEvent {
 }
 
 /// Numbers one after the other, as the kernel's structures have them.
-struct Words<'a>(&'a [u8]);
+pub(super) struct Words<'a>(pub(super) &'a [u8]);
 
 impl Words<'_> {
-    fn u64(&mut self) -> Option<u64> {
+    pub(super) fn u64(&mut self) -> Option<u64> {
         let (first, rest) = self.0.split_first_chunk::<8>()?;
         self.0 = rest;
         Some(u64::from_le_bytes(*first))
     }
 
-    fn u32(&mut self) -> Option<u32> {
+    pub(super) fn u32(&mut self) -> Option<u32> {
         let (first, rest) = self.0.split_first_chunk::<4>()?;
         self.0 = rest;
         Some(u32::from_le_bytes(*first))
@@ -230,8 +232,8 @@ impl ThreadTimes {
         let (mut between, mut serving, mut after) = (words.parts()?, words.parts()?, words.parts()?);
         let (ended, crowded) = (words.u64()?, words.u64()?);
         let (faults, memory_calls, most_pages) = (words.u64()?, words.u64()?, words.u64()?);
-        // looped_ns, loop_blocked_until_ns, open, is_shared
-        words.0.get(16 + OPEN * 32 + 8..).filter(|rest| rest.is_empty())?;
+        // looped_ns, loop_blocked_until_ns, open, is_shared, memory_told_ns
+        words.0.get(16 + OPEN * 32 + 16..).filter(|rest| rest.is_empty())?;
         // What has come since belongs to what it is in.
         let rest = now_ns.saturating_sub(since_ns);
         let is_after = opened > 0 && opened == responded;
@@ -326,7 +328,7 @@ pub(crate) fn parse_event(bytes: &[u8]) -> Option<BudgetEvent> {
 }
 
 /// What is told of a process: `struct slip_budget_target`.
-pub(super) fn target(runtime: Option<(u64, u64)>, run: Option<&RunStart>) -> Vec<u8> {
+pub(super) fn target(runtime: Option<(u64, u64)>, run: Option<&RunStart>, has_sites: bool) -> Vec<u8> {
     let (begin, end) = runtime.unwrap_or_default();
     let (script, run): (u64, u32) = match run {
         None => (0, 0),
@@ -340,7 +342,7 @@ pub(super) fn target(runtime: Option<(u64, u64)>, run: Option<&RunStart>) -> Vec
     bytes.extend_from_slice(&end.to_le_bytes());
     bytes.extend_from_slice(&script.to_le_bytes());
     bytes.extend_from_slice(&run.to_le_bytes());
-    bytes.extend_from_slice(&[0; 4]);
+    bytes.extend_from_slice(&if has_sites { TARGET_SITES } else { 0 }.to_le_bytes());
     bytes
 }
 

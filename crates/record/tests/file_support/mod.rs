@@ -7,9 +7,10 @@ use std::process::{Command, Stdio};
 
 use slip_model::{
     Batch, Budget, CommandTime, CpuQuota, CpuTaker, Endpoint, EndpointCalls, EndpointTime, Facts, Frame,
-    FrameKind, Interner, Lengths, MemoryKind, Opcache, PartTimes, PhpAnswer, Process, ProcessId, Recording,
-    RecordingInfo, Request, RequestId, RunBegin, Sample, ServedRequest, SharedKind, Sharing, StackId, State,
-    Thread, ThreadId, Totals, Wait, WaitReason, Worker, WorkerMemory,
+    FrameKind, Interner, Lengths, MemoryCall, MemoryCalls, MemoryKind, MemorySite, MemorySum, NativeFrame,
+    Opcache, PartTimes, PhpAnswer, Process, ProcessId, Recording, RecordingInfo, Request, RequestId,
+    RunBegin, Sample, ServedRequest, SharedKind, Sharing, StackId, State, Thread, ThreadId, Totals, Wait,
+    WaitReason, Worker, WorkerMemory,
 };
 
 /// Time between two samples of a thread.
@@ -112,6 +113,18 @@ pub(crate) fn budget(requests: u64) -> Budget {
         steal_ns: 4,
         cpus_ns: 7,
         run_begin: Some(RunBegin::Script),
+        memory: (requests > 0).then(|| MemoryCalls {
+            sums: vec![MemorySum { call: MemoryCall::Munmap, calls: requests, ns: 8 }],
+            sites: vec![MemorySite {
+                call: MemoryCall::Munmap,
+                frames: vec![NativeFrame { function: "größe<\n>".into(), module: "lib.so".into() }],
+                is_cut: true,
+                calls: requests,
+                ns: 8,
+            }],
+            stacks: 2,
+            lost: 1,
+        }),
     }
 }
 
