@@ -87,7 +87,8 @@ pub static MEM004: Rule = Rule {
             touched. The kernel's work for that is in no profile of the program's own functions.",
     decides: "Time in mmap, munmap, brk, madvise, mremap and mprotect, and in page faults that read no file, is measured; it is told from 8 % \
               of a request, or of a run, on. Start-up and exit are not counted. Where the recording has samples with the kernel's functions, \
-              these tell who calls.",
+              these tell who calls; of a program without an interpreter, its stacks where it calls do. Nothing is kept if it unmaps as often \
+              as it maps, in at least every other operation.",
     helps: "Keeping memory instead of giving it back: larger thresholds of the allocator (glibc: MALLOC_TRIM_THRESHOLD_ and \
             MALLOC_MMAP_THRESHOLD_), an allocator that keeps its pages, a buffer that is used again.",
 };

@@ -2,8 +2,9 @@
 
 use proptest::prelude::*;
 use slip_model::{
-    Budget, CallPart, CommandTime, CpuTaker, Endpoint, EndpointCalls, EndpointTime, Language, Lengths, Part,
-    PartTimes, Process, Recording, RecordingInfo, ServedRequest, Thread, Worker,
+    Budget, CallPart, CommandTime, CpuTaker, Endpoint, EndpointCalls, EndpointTime, Language, Lengths,
+    MemoryCall, MemoryCalls, MemorySite, MemorySum, NativeFrame, Part, PartTimes, Process, Recording,
+    RecordingInfo, ServedRequest, Thread, Worker,
 };
 
 use crate::case::Case;
@@ -71,6 +72,20 @@ fn request() -> impl Strategy<Value = ServedRequest> {
     )
 }
 
+fn memory_calls() -> impl Strategy<Value = MemoryCalls> {
+    let call = || prop::sample::select(&MemoryCall::ALL[..]);
+    let sum = (call(), ns(), ns()).prop_map(|(call, calls, ns)| MemorySum { call, calls, ns });
+    // Few names, so that some callers are the same.
+    let frame = (0..4_usize, 0..3_usize).prop_map(|(function, module)| NativeFrame {
+        function: ["", "mmap", "main", "take"][function].into(),
+        module: ["", "libc.so.6", "words"][module].into(),
+    });
+    let site = (call(), prop::collection::vec(frame, 0..12), any::<bool>(), ns(), ns())
+        .prop_map(|(call, frames, is_cut, calls, ns)| MemorySite { call, frames, is_cut, calls, ns });
+    (prop::collection::vec(sum, 0..8), prop::collection::vec(site, 0..6), ns(), ns())
+        .prop_map(|(sums, sites, stacks, lost)| MemoryCalls { sums, sites, stacks, lost })
+}
+
 /// Any budget, also one that contradicts itself.
 pub(crate) fn any_budget() -> impl Strategy<Value = Budget> {
     // Few names, so that some endpoints are the same.
@@ -89,22 +104,23 @@ pub(crate) fn any_budget() -> impl Strategy<Value = Budget> {
         prop::collection::vec(request(), 0..8),
         prop::collection::vec(taker, 0..3),
         prop::array::uniform4(ns()),
+        prop::option::of(memory_calls()),
     )
-        .prop_map(
-            |(workers, endpoints, requests, takers, [window_ns, lost_requests, throttled_ns, steal_ns])| {
-                Budget {
-                    window_ns,
-                    workers,
-                    endpoints,
-                    requests,
-                    lost_requests,
-                    takers,
-                    throttled_ns,
-                    steal_ns,
-                    ..Budget::default()
-                }
-            },
-        )
+        .prop_map(|(workers, endpoints, requests, takers, numbers, memory)| {
+            let [window_ns, lost_requests, throttled_ns, steal_ns] = numbers;
+            Budget {
+                memory,
+                window_ns,
+                workers,
+                endpoints,
+                requests,
+                lost_requests,
+                takers,
+                throttled_ns,
+                steal_ns,
+                ..Budget::default()
+            }
+        })
 }
 
 /// A worker of PHP that was asked `count` times, each time with these parts, and was idle for a millisecond before each.

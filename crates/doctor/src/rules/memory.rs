@@ -1,9 +1,12 @@
 //! MEM004: memory that is mapped and given back again and again.
 
+mod callers;
+
 use std::collections::BTreeMap;
 
 use slip_model::WaitReason;
 
+use self::callers::Callers;
 use crate::case::{Case, cut};
 use crate::sites::{MIN_SAMPLES, Sites, is_in_kernel};
 use crate::{Confidence, Cost, Finding, Gain, Line, MEM004, Statement, Unit, Value, Verdict, tenths};
@@ -75,8 +78,13 @@ pub(super) fn judge(case: &Case<'_>) -> Verdict {
     )];
     let faulted = Faults::of(case);
     evidence.extend(faulted.statements(case));
-    let is_sampled = both.count >= MIN_SAMPLES;
-    if is_sampled {
+    let callers = Callers::of(case);
+    let is_told = callers.is_some() || both.count >= MIN_SAMPLES;
+    let (calls_ns, all_ns) =
+        callers.as_ref().map_or((calls.ns, both.ns), |callers| (callers.calls_ns(), callers.ns()));
+    if let Some(callers) = &callers {
+        evidence.extend(callers.evidence(case));
+    } else if is_told {
         let called = tenths(calls.ns.into(), both.ns.into());
         evidence.push(
             Statement::new("{calls} of that in calls that get memory and give it back, {faults} in page faults, by {samples} samples")
@@ -108,15 +116,16 @@ pub(super) fn judge(case: &Case<'_>) -> Verdict {
                 .with("exit", Value::Ns(of(&run.exit))),
         );
     }
-    let mut fixes = vec![Statement::new(
+    let mut fixes: Vec<Statement> = callers.iter().filter_map(|callers| callers.fix(case)).collect();
+    fixes.push(Statement::new(
         "keep memory in the place of giving it back: use buffers again; glibc: MALLOC_TRIM_THRESHOLD_ and MALLOC_MMAP_THRESHOLD_ larger than what is asked for, or an allocator that keeps its pages",
-    )];
-    if !is_sampled {
+    ));
+    if !is_told {
         fixes.push(Statement::new("who asks for it is not in the recording, which has no samples there: `perf trace -e mmap,munmap --call-graph=dwarf` tells"));
     }
     Verdict::Found(vec![Finding {
         rule: &MEM004,
-        cause: match (is_sampled, tenths(calls.ns.into(), both.ns.into()) >= MIN_CALLS) {
+        cause: match (is_told, tenths(calls_ns.into(), all_ns.into()) >= MIN_CALLS) {
             (false, _) => "memory",
             (true, true) => "mapping",
             (true, false) => "faults",
@@ -129,8 +138,8 @@ pub(super) fn judge(case: &Case<'_>) -> Verdict {
         ruled_out,
         fixes,
         gain: Some(Gain {
-            low: Value::Ns(faulted.again_ns(ns).max(if is_sampled {
-                share_of(ns, calls.ns, both.ns)
+            low: Value::Ns(faulted.again_ns(ns).max(if is_told {
+                share_of(ns, calls_ns, all_ns)
             } else {
                 0
             })),
@@ -139,7 +148,7 @@ pub(super) fn judge(case: &Case<'_>) -> Verdict {
                 "memory that is kept is neither mapped nor cleared again; page faults stay for what is touched for the first time",
             ),
         }),
-        confidence: if is_sampled { Confidence::High } else { Confidence::Medium },
+        confidence: if is_told { Confidence::High } else { Confidence::Medium },
     }])
 }
 
@@ -211,7 +220,10 @@ fn share_of(of: u64, part: u64, all: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use slip_model::{Frame, FrameKind, Part, Recording, RunBegin, Sample, SampleBlock, State};
+    use slip_model::{
+        Frame, FrameKind, MemoryCall, MemoryCalls, MemorySite, MemorySum, NativeFrame, Part, Recording,
+        RunBegin, Sample, SampleBlock, State,
+    };
 
     use super::*;
     use crate::support::{assert_quiet, found, of, pool, times};
@@ -282,6 +294,77 @@ mod tests {
         );
         of(&mut recording).workers[0].serving = times(&[(Part::Code, 99 * MS), (Part::Memory, MS)]);
         assert_quiet(judge, &recording);
+    }
+
+    /// A run of a native program, half of which is for memory: it maps so often, and unmaps.
+    fn native(maps: u64, unmaps: u64) -> Recording {
+        let mut recording = pool(0, &[]);
+        let budget = of(&mut recording);
+        budget.run_begin = Some(RunBegin::Program);
+        let worker = &mut budget.workers[0];
+        worker.is_run = true;
+        worker.serving = times(&[(Part::Code, 50 * MS), (Part::Memory, 50 * MS)]);
+        worker.watched_ns = 100 * MS;
+        let site = |call, calls, ns, functions: &[&str]| {
+            let frame =
+                |function: &&str| NativeFrame { function: (*function).into(), module: "words".into() };
+            MemorySite { call, frames: functions.iter().map(frame).collect(), is_cut: false, calls, ns }
+        };
+        let sum = |call, calls, ns| MemorySum { call, calls, ns };
+        budget.memory = Some(MemoryCalls {
+            sums: vec![
+                sum(MemoryCall::Mmap, maps, 30 * MS),
+                sum(MemoryCall::Munmap, unmaps, 10 * MS),
+                sum(MemoryCall::Fault, 5, 10 * MS),
+            ],
+            sites: vec![
+                site(MemoryCall::Mmap, maps - 1, 25 * MS, &["mmap", "take", "open", "main"]),
+                site(MemoryCall::Munmap, unmaps, 10 * MS, &["munmap", "give", "main", "_start"]),
+                site(MemoryCall::Mmap, 1, 5 * MS, &["mmap", "take", "main"]),
+            ],
+            stacks: 7,
+            lost: 0,
+        });
+        recording
+    }
+
+    #[test]
+    fn a_native_program_that_keeps_nothing_is_told_with_its_callers() {
+        let finding = found(judge, &native(200, 200));
+        assert_eq!((finding.cause, finding.confidence), ("mapping", Confidence::High));
+        let counted = finding.evidence.iter().find(|said| said.text.contains("nothing is kept")).unwrap();
+        assert_eq!(counted.value("maps"), Some(&Value::Hundredths(20_000)));
+        let callers: Vec<_> = finding.evidence.iter().filter(|said| said.value("way").is_some()).collect();
+        let told = |at: usize, name: &str| callers[at].value(name).unwrap().clone();
+        assert_eq!(callers.len(), 2);
+        assert_eq!([told(0, "call"), told(1, "call")], [Value::Word("mmap"), Value::Word("munmap")]);
+        assert_eq!(told(0, "function"), Value::Name("take (words)".into()));
+        assert_eq!(told(0, "way"), Value::Name("mmap < take < open < main".into()));
+        assert_eq!([told(0, "share"), told(1, "share")], [Value::Tenths(600), Value::Tenths(200)]);
+        assert_eq!(told(0, "rate"), Value::Hundredths(20_000));
+        let known = finding.evidence.iter().find_map(|said| said.value("known"));
+        assert_eq!(known, Some(&Value::Tenths(800)));
+        assert!(finding.fixes[0].text.contains("switch on"), "{:?}", finding.fixes);
+        assert!(!finding.fixes.iter().any(|fix| fix.text.contains("perf")));
+        assert_eq!(finding.gain.unwrap().low, Value::Ns(40 * MS));
+    }
+
+    #[test]
+    fn what_is_mapped_and_kept_is_no_cache_that_is_off() {
+        for (maps, unmaps) in [(200, 100), (90, 90)] {
+            let finding = found(judge, &native(maps, unmaps));
+            assert!(!finding.statements().any(|said| said.text.contains("nothing is kept")), "{maps}");
+            assert!(!finding.fixes[0].text.contains("switch on"));
+        }
+    }
+
+    #[test]
+    fn where_nobody_has_seen_who_calls_that_is_said() {
+        let mut recording = native(200, 200);
+        of(&mut recording).memory.as_mut().unwrap().sites.clear();
+        let finding = found(judge, &recording);
+        assert_eq!((finding.cause, finding.confidence), ("memory", Confidence::Medium));
+        assert!(finding.fixes.iter().any(|fix| fix.text.contains("perf")));
     }
 
     #[test]
