@@ -8,6 +8,7 @@ import shlex
 import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
@@ -33,11 +34,23 @@ PREDICTION_BAR = 20.0
 WATCH_S, SLICE_S = 8, 2
 #: Operations of the native program.
 OPERATIONS = 20_000
+#: Of the one whose allocator keeps nothing, and how it is told to keep blocks.
+WORDS_OPERATIONS, WORDS_KEEP = 8_000, {"WORDS_KEEP_BLOCKS": "1"}
+#: Most by which times and shares may differ from what the program's own clock says, per cent.
+CLOCK_BAR = 10.0
+#: The dictionary of 64 MiB costs that at the begin and at the end, at least, milliseconds.
+DICTIONARY_MS = 1.0
+#: Both ways, innermost first: as the source has them.
+WORDS_WAYS = {
+    "mmap": "map_block < block_take < table_open < count_words < main",
+    "munmap": "unmap_block < block_give < table_close < count_words < main",
+}
 
 
-def doctor(*target):
+def doctor(*target, **environment):
     """The sheet of what is watched."""
-    ran = subprocess.run([SLIP, "doctor", "--format", "json", *map(str, target)], stdout=subprocess.PIPE, text=True, check=False)
+    command = [SLIP, "doctor", "--format", "json", *map(str, target)]
+    ran = subprocess.run(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment}, check=False)
     if not ran.stdout:
         sys.exit(f"error: slip doctor {shlex.join(map(str, target))} ended with {ran.returncode}")
     return json.loads(ran.stdout)
@@ -143,6 +156,68 @@ def watch(stack, target):
     load = visit(stack, 18)
     sheet = doctor(*target)
     return sheet, json.loads(load.communicate()[0].strip().splitlines()[-1])["p95_ms"]
+
+
+def allocator(_options):
+    """A program whose allocator maps and unmaps in each operation, because the cache in front of that is off."""
+    failed = []
+    with tempfile.TemporaryDirectory(prefix="slip-bench.", dir="/var/tmp") as folder:
+        subprocess.run(["labs/allocator/build", folder], check=True)
+        command = [f"{folder}/words", WORDS_OPERATIONS, f"{folder}/words.json"]
+        recording = f"{folder}/words.slip"
+        off = doctor("--ops", WORDS_OPERATIONS, "--output", recording, "--", *command)
+        with open(command[-1]) as file:
+            clock = json.load(file)
+        again = doctor("--ops", WORDS_OPERATIONS, recording)
+        on = doctor("--ops", WORDS_OPERATIONS, "--", *command, **WORDS_KEEP)
+    found = findings(off, "MEM004")
+    if len(found) != 1 or found[0]["cause"] != "mapping":
+        print(json.dumps(off["findings"], indent=1))
+        sys.exit(f"result: MEM004 says {[finding['cause'] for finding in found]}")
+    finding = found[0]
+    own = {"mmap": clock["map_ns"] / WORDS_OPERATIONS, "munmap": clock["unmap_ns"] / WORDS_OPERATIONS}
+    sites = {said["values"]["call"]: said["values"] for said in finding["evidence"] if "way" in said["values"]}
+    if list(sites) != list(own):
+        failed.append(f"sites {list(sites)}")
+    differ, parts = [], []
+    for call, ns in own.items():
+        site = sites.get(call, {})
+        function, way = site.get("function", ""), site.get("way", "")
+        if not function.startswith(WORDS_WAYS[call].split(" ")[0] + " ") or not way.endswith(WORDS_WAYS[call]):
+            failed.append(f"way of {call}: {way}")
+        if site.get("rate") != 1.0:
+            failed.append(f"rate of {call}: {site.get('rate')}")
+        said_ns = site.get("share", 0) * finding["cost"]["ns"]
+        differ.append(abs(100 * (said_ns / ns - 1)))
+        parts.append(f"{call} by {function}: {said_ns / 1e3:.1f} us by the sheet, {ns / 1e3:.1f} by its own clock")
+    of_calls = sum(own.values())
+    for call, ns in own.items():
+        share = sites.get(call, {}).get("share", 0) / max(sum(site["share"] for site in sites.values()), 1e-9)
+        differ.append(abs(100 * (share / (ns / of_calls) - 1)))
+    if max(differ) > CLOCK_BAR:
+        failed.append("the clock")
+    counted = [said["values"] for said in finding["evidence"] if "nothing is kept" in said["text"]]
+    if [(said["maps"], said["unmaps"]) for said in counted] != [(1.0, 1.0)]:
+        failed.append(f"counters {counted}")
+    apart = {name: values(finding["ruled_out"], f"{name}_ns")[:1] for name in ("startup", "exit")}
+    if any(not ns or ns[0] / 1e6 < DICTIONARY_MS for ns in apart.values()):
+        failed.append(f"start-up and exit {apart}")
+    if finding["confidence"] != "high":
+        failed.append("confidence")
+    if findings(again, "MEM004") != found:
+        failed.append("the recording says something else")
+    if findings(on, "MEM004"):
+        print(json.dumps(findings(on, "MEM004"), indent=1))
+        failed.append("found with the cache on")
+    unit = off["unit"]["mean_ns"]
+    print(
+        f"result: cache off: MEM004 {finding['cause']}, confidence {finding['confidence']}, {finding['cost']['ns'] / 1e3:.1f} us of an operation of "
+        f"{unit / 1e3:.1f} ({100 * finding['cost']['ns'] / unit:.0f} %); {'; '.join(parts)}; times and shares differ by {max(differ):.1f} % at most "
+        f"(bar {CLOCK_BAR:.0f}); maps and unmaps per operation {[(said['maps'], said['unmaps']) for said in counted]}; apart: start-up {apart['startup'][0] / 1e6 if apart['startup'] else 0:.1f} ms, "
+        f"exit {apart['exit'][0] / 1e6 if apart['exit'] else 0:.1f} ms; cache on: {len(findings(on, 'MEM004'))} findings of MEM004, an operation takes {on['unit']['mean_ns'] / 1e3:.1f} us"
+        f"{'; not: ' + ', '.join(failed) if failed else ''}"
+    )
+    return 1 if failed else 0
 
 
 class Drag:
@@ -321,6 +396,7 @@ def main():
     parser = argparse.ArgumentParser()
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("story")
+    commands.add_parser("allocator")
     of_predictions = commands.add_parser("predictions")
     of_predictions.add_argument("--rounds", type=int, default=16)
     of_predictions.add_argument("--drag", action="append", choices=DRAGS_FIXED)
@@ -328,7 +404,7 @@ def main():
     of_sheets.add_argument("folder")
     of_sheets.add_argument("--target", action="append", choices=TARGETS)
     options = parser.parse_args()
-    return {"story": story, "predictions": predictions, "sheets": sheets}[options.command](options)
+    return {"story": story, "allocator": allocator, "predictions": predictions, "sheets": sheets}[options.command](options)
 
 
 if __name__ == "__main__":

@@ -5,8 +5,8 @@
 use libfuzzer_sys::fuzz_target;
 use slip_model::CallPart;
 use slip_probe::foreign::{
-    LISTED_BYTES, address, budget_event, calls, command, event, kernel_symbol, sleeper, taker, thread_times,
-    waits,
+    LISTED_BYTES, address, budget_event, calls, command, event, kernel_symbol, memory_place, memory_stack,
+    sleeper, taker, thread_times, waits,
 };
 use slip_probe::{BudgetEvent, Event, ThreadTimes};
 
@@ -69,7 +69,8 @@ fn budget(bytes: &[u8]) {
             is_name(&command.name);
         }
     }
-    let _ = (taker(key, value), address(bytes));
+    let _ = (taker(key, value), address(bytes), memory_place(key, value));
+    assert!(memory_stack(bytes).is_none_or(|stack| stack.bytes.len() < bytes.len()));
 }
 
 /// Nothing that a client sent is told but the name of a command.
