@@ -159,7 +159,7 @@ impl Look {
         let (parent_pages, parent_bytes) = opened.as_ref()?;
         let pages = PageMap::open(pid).ok()?;
         let mut kinds: BTreeMap<MemoryKind, SharedPages> = BTreeMap::new();
-        for CountedMapping { mapping, counts } in mappings {
+        for CountedMapping { mapping, counts, .. } in mappings {
             // Most mappings of files have nothing that was written to, and what is reserved is not there.
             let Some(kind) = kind_of(mapping).filter(|_| counts.anonymous > 0) else { continue };
             self.left_bytes = self.left_bytes.checked_sub(mapping.end.saturating_sub(mapping.start))?;
