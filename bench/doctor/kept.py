@@ -11,7 +11,7 @@ for folder in "lib", "connections":
     sys.path.insert(0, os.path.join(HERE, "..", folder))
 # pylint: disable=wrong-import-position
 import fpm
-from pages import Pages, Redis
+from pages import Certificates, Pages, Redis
 
 #: Requests of a slice to each of both, in turns.
 PAIRS = 200
@@ -27,7 +27,7 @@ class Kept:
         options = fpm.arguments(__doc__, 0).parse_args([])
         self.place = fpm.Place(options, f"{HERE}/../connections/www")
         self.ends = [self.place.remove]
-        redis = self.end_with(Redis(self.place))
+        redis = self.end_with(Redis(self.place, Certificates(self.place)))
         self.servers = {}
         for name, ini in ("plain", {}), ("kept", {"slipstream.keep": f"redis://127.0.0.1:{redis.port}"}):
             self.servers[name] = self.end_with(fpm.Fpm(self.place, name, [fpm.Pool("one")], ini=ini))

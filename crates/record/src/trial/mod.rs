@@ -34,7 +34,9 @@ const MAX_CHARS: usize = 200;
 
 /// What a worker of the pool is asked at the begin: a master does not show what it was started with.
 const WHICH_INI: &str = r#"<?php
-echo "\nslip-answer ", json_encode(php_ini_loaded_file() ?: null), "\n";
+$files = array_filter(array_map('trim', explode(',', php_ini_scanned_files() ?: '')));
+$folders = array_values(array_unique(array_map('dirname', $files)));
+echo "\nslip-answer ", json_encode(['file' => php_ini_loaded_file() ?: null, 'folders' => $folders]), "\n";
 "#;
 
 /// What the trial's worker is asked at its end.
@@ -116,6 +118,16 @@ impl TrialError {
     }
 }
 
+/// Where a pool has its settings from.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Ini {
+    /// Its php.ini.
+    file: Option<PathBuf>,
+    /// Folders whose files are read after that.
+    folders: Vec<String>,
+}
+
 /// What the extension says of itself.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -141,9 +153,9 @@ pub fn try_restoring(
     let worker = workers.first().copied().unwrap_or_default();
     let pool = PoolSettings::of(worker)?;
     let response = run_script(&[worker], WHICH_INI, ASK_TIMEOUT)?;
-    let ini: Option<PathBuf> =
-        after_mark(&response.body).and_then(|line| serde_json::from_slice(line).ok()).flatten();
-    let start = |is_enabled| Server::start(&pool, ini.as_deref(), extension, is_enabled);
+    let answer = after_mark(&response.body).and_then(|line| serde_json::from_slice(line).ok());
+    let ini: Ini = answer.unwrap_or_default();
+    let start = |is_enabled| Server::start(&pool, &ini, extension, is_enabled);
     let (plain, restoring) = (start(false)?, start(true)?);
     let parameters = parameters(page);
     let parameters: Vec<(&str, &str)> = parameters.iter().map(|(name, value)| (*name, &**value)).collect();

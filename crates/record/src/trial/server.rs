@@ -1,6 +1,6 @@
 //! A PHP-FPM of our own with one worker, like those of the pool.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use super::TrialError;
 use super::pool::PoolSettings;
+use super::{Ini, TrialError};
 use crate::ask::{Response, ResponseError, fastcgi, read_response};
 
 /// It has so long to start, and the page to answer.
@@ -33,14 +33,14 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Starts it and waits until it listens. `ini` is its php.ini. `is_enabled`: with the extension, and else without what it does.
+    /// Starts it and waits until it listens. `ini` is where its settings are. `is_enabled`: with the extension, and else without what it does.
     ///
     /// # Errors
     ///
     /// [`TrialError::NotStarted`].
     pub(super) fn start(
         pool: &PoolSettings,
-        ini: Option<&Path>,
+        ini: &Ini,
         extension: Option<&Path>,
         is_enabled: bool,
     ) -> Result<Self, TrialError> {
@@ -60,14 +60,17 @@ impl Server {
         fs::write(&config, text).map_err(failed)?;
         let mut command = Command::new(&pool.program);
         command.arg("-F").arg("-R").arg("-y").arg(&config);
-        if let Some(ini) = ini {
-            command.arg("-c").arg(ini);
+        if let Some(file) = &ini.file {
+            command.arg("-c").arg(file);
         }
+        command.env("PHP_INI_SCAN_DIR", ini.folders.join(":"));
         if let Some(extension) = extension {
             command.arg("-d").arg(format!("extension={}", extension.display()));
         }
         command.arg("-d").arg(format!("slipstream.enable={}", u8::from(is_enabled)));
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        // Until it has read where its log is.
+        let output = File::create(at("output")).map_err(failed)?;
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(output);
         let end_with_us = || {
             // SAFETY: no memory is touched; the child has no other thread.
             unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) };
@@ -95,8 +98,9 @@ impl Server {
 
     /// The last line of its log.
     fn reason(&self) -> String {
-        let log = fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
-        let line = log.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it says nothing");
+        let text = |name: &str| fs::read_to_string(self.folder.path().join(name)).unwrap_or_default();
+        let all = text("log") + &text("output");
+        let line = all.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it says nothing");
         line.chars().filter(|letter| !letter.is_control()).take(MAX_REASON).collect()
     }
 
