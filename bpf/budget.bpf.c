@@ -1070,7 +1070,8 @@ int account_exit_group(struct call_entry *context)
 	struct slip_thread *thread = own_thread();
 
 	if (thread && thread->flags & SLIP_THREAD_RUNS) {
-		change(bpf_get_current_task_btf(), thread, SLIP_THREAD_IN_FAULT, 0);
+		/* Nothing of the program runs any more: the kernel takes back what it had, which is its memory nearly always. */
+		change(bpf_get_current_task_btf(), thread, SLIP_THREAD_IN_FAULT, SLIP_THREAD_IN_MEMORY_CALL);
 		end_run(thread, thread->since_ns);
 	}
 	return 0;

@@ -538,7 +538,7 @@ static void run_is_without_its_start_up_and_its_exit(void)
 	account_exit(ends);
 	CHECK(served_count == 1 && last_served.flags & SLIP_SERVED_RUN && thread.flags & SLIP_THREAD_UNKNOWN);
 	CHECK(last_served.serving[SLIP_PART_CODE] == 20 && last_served.serving[SLIP_PART_SLEEP] == 400);
-	CHECK(last_served.after[SLIP_PART_CODE] == 5 && sum(thread.between) == 13);
+	CHECK(last_served.after[SLIP_PART_MEMORY] == 5 && sum(thread.between) == 13);
 	CHECK(accounted() == thread.since_ns - thread.first_ns);
 	reset();
 	account_exec(exec);
