@@ -84,7 +84,7 @@ settle_php_fpm() {
   fi
 }
 
-# The workers' memory goes to the swap, and what a request needs is read back: it is the load that moves it out again, or does not.
+# The workers' memory goes to the swap, opcache's too, and what a request needs is read back. It is the load that moves it out again, or does not.
 move_out_once() {
   # shellcheck disable=SC2046 # one word per pid
   gather_memory $(workers php-fpm)
