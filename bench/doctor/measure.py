@@ -373,10 +373,12 @@ def predictions(options):
         for name in options.drag or DRAGS_FIXED:
             drag = DRAGS_FIXED[name](labs)
             try:
-                found = findings(drag.sheet(), drag.rule)
+                sheet = drag.sheet()
+                found = findings(sheet, drag.rule)
                 gain = found[0]["gain"] if len(found) == 1 else None
                 if not gain:
-                    sys.exit(f"error: {name}: {drag.rule} predicts nothing: {found}")
+                    said = [(place, entry["says"]["text"]) for place in ("quiet", "too_little", "not_of") for entry in sheet[place] if entry["rule"] == drag.rule]
+                    sys.exit(f"error: {name}: {drag.rule} predicts nothing: {found or said}")
                 saved = middle([drag.saved_ms(number) for number in range(options.rounds)])
             finally:
                 drag.down()

@@ -257,15 +257,15 @@ sys.stdin.read()
 
     #[test]
     fn who_asks_for_huge_pages_by_a_call_is_known_without_an_environment() {
-        for python in slip_testkit::pythons() {
-            let wishes = ["asks", "does not"].map(|mode| {
-                let launch = slip_testkit::Launch::text(&python, "asks.py", ASKS).arg(mode);
-                let mut child = launch.start().unwrap();
-                child.wait_ready().unwrap();
-                FactsKeeper::default().collect(&[child.pid()], &[]).workers[0].wants_huge_pages
-            });
-            assert_eq!(wishes, [Some(HugePagesWish::Madvise), None], "{}", python.label);
-        }
+        // Which version asks makes no difference to the kernel; from 3.8 on one can.
+        let Some(python) = slip_testkit::pythons().pop() else { return };
+        let wishes = ["asks", "does not"].map(|mode| {
+            let launch = slip_testkit::Launch::text(&python, "asks.py", ASKS).arg(mode);
+            let mut child = launch.start().unwrap();
+            child.wait_ready().unwrap();
+            FactsKeeper::default().collect(&[child.pid()], &[]).workers[0].wants_huge_pages
+        });
+        assert_eq!(wishes, [Some(HugePagesWish::Madvise), None], "{}", python.label);
     }
 
     /// Objects that are there before the fork; each child collects garbage, and makes further ones.
