@@ -292,16 +292,52 @@ static __always_inline void arrive(struct task_struct *previous, const struct ta
 	note_running(thread, now);
 }
 
+/* Tells a thread's times for the last time. */
+static __always_inline void tell_end(const struct slip_thread *thread)
+{
+	struct slip_thread_ended *event = bpf_ringbuf_reserve(&served, sizeof *event, 0);
+
+	if (!event) {
+		count_budget(SLIP_BUDGET_LOST);
+		return;
+	}
+	event->kind = SLIP_EVENT_THREAD_ENDED;
+	event->reserved = 0;
+	event->listed.now_ns = thread->since_ns;
+	bpf_probe_read_kernel(&event->listed.thread, sizeof event->listed.thread, thread);
+	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
+}
+
+/* A thread leaves its CPU for ever. Newer kernels, 6.18 among them, tell of its end before they take back its memory: what that took comes after
+ * what was told, and all is told again. Who has asked meanwhile lacks that alone. */
+static __always_inline void note_dead(struct slip_thread *thread)
+{
+	/* A run that was told. */
+	if (!(thread->flags & SLIP_THREAD_RUNS) || !(thread->flags & SLIP_THREAD_UNKNOWN)) {
+		return;
+	}
+	account(thread, bpf_ktime_get_ns());
+	begin_change(thread);
+	move(thread->after, thread->current);
+	thread->flags &= ~SLIP_THREAD_UNKNOWN;
+	end_change(thread);
+	tell_end(thread);
+	thread->flags |= SLIP_THREAD_UNKNOWN;
+}
+
 /* Arguments: whether it was preempted, the task that leaves, the one that comes. */
 SEC("tp_btf/sched_switch")
 int account_switch(__u64 *context)
 {
 	struct task_struct *previous = (struct task_struct *) context[1], *next = (struct task_struct *) context[2];
 	/* Threads of the kernel, among them who runs when nobody does, have no memory of their own. */
-	struct slip_thread *thread = previous->mm ? thread_of(previous) : NULL;
+	/* TASK_DEAD: it has ended, and has no memory any more. */
+	bool is_dead = previous->__state & 0x80;
+	struct slip_thread *thread = previous->mm || is_dead ? thread_of(previous) : NULL;
 
-	/* A task that ends has 0x80 (TASK_DEAD). */
-	if (thread && !(previous->__state & 0x80)) {
+	if (thread && is_dead) {
+		note_dead(thread);
+	} else if (thread) {
 		leave(previous, thread, context[0] || previous->__state == 0);
 	}
 	thread = next->mm ? thread_of(next) : NULL;
@@ -1092,16 +1128,7 @@ int account_exit(__u64 *context)
 	move(thread->between, thread->current);
 	thread->most_pages = BPF_CORE_READ(task, signal, maxrss);
 	end_change(thread);
-	struct slip_thread_ended *event = bpf_ringbuf_reserve(&served, sizeof *event, 0);
-	if (!event) {
-		count_budget(SLIP_BUDGET_LOST);
-		return 0;
-	}
-	event->kind = SLIP_EVENT_THREAD_ENDED;
-	event->reserved = 0;
-	event->listed.now_ns = thread->since_ns;
-	bpf_probe_read_kernel(&event->listed.thread, sizeof event->listed.thread, thread);
-	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
+	tell_end(thread);
 	/* It is listed as long as nobody has waited for it, and does nothing. */
 	thread->flags |= SLIP_THREAD_UNKNOWN;
 	return 0;

@@ -540,6 +540,15 @@ static void run_is_without_its_start_up_and_its_exit(void)
 	CHECK(last_served.serving[SLIP_PART_CODE] == 20 && last_served.serving[SLIP_PART_SLEEP] == 400);
 	CHECK(last_served.after[SLIP_PART_MEMORY] == 5 && sum(thread.between) == 13);
 	CHECK(accounted() == thread.since_ns - thread.first_ns);
+	/* The kernel takes back its memory after it has told of the end. */
+	CHECK(ended_threads == 1);
+	pass(40);
+	task.__state = 0x80;
+	task.mm = NULL;
+	__u64 dead[] = {0, (__u64) &task, (__u64) &other_task};
+	account_switch(dead);
+	CHECK(ended_threads == 2 && thread.after[SLIP_PART_MEMORY] == 45 && sum(thread.between) == 13);
+	CHECK(thread.flags & SLIP_THREAD_UNKNOWN && accounted() == thread.since_ns - thread.first_ns);
 	reset();
 	account_exec(exec);
 	account_main(NULL);
