@@ -19,7 +19,7 @@ STILL_S = 0.3
 #: How long another program has the port.
 OTHER_S = 0.2
 #: From one fault to the next one.
-BETWEEN_S = (0.05, 0.25)
+BETWEEN_S = (0.1, 0.5)
 
 #: What a port may say that is no Redis.
 NONSENSE = (b"+RESET\r\n", b"MN\r\n", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"$-7\r\n", b"*1000000\r\n", b"+OK\r\n+OK\r\n", bytes(range(256)), b"", b"-ERR\r\n")
@@ -84,21 +84,20 @@ def answer_as_old(request):
     return answers
 
 
-class Faults(threading.Thread):
-    """One after the other, until told to end and each kind was there. What is wrong with itself is in `failed`."""
+class Faults:
+    """One after the other. What is wrong with itself is in `failed`."""
 
     def __init__(self, redis, draw):
-        super().__init__()
-        self.redis, self.draw = redis, draw
-        self.ended, self.failed = threading.Event(), None
+        self.redis, self.draw, self.failed = redis, draw, None
         #: From when to when, and what: the last one may still be going on.
         self.spans = []
         self.kinds = {"killed": self._kill, "restarted": self.redis.restart, "stopped": self._stop_for_a_while, "asleep": self._sleep,
                       "dropped": self.redis.drop_clients, "older": self._exchange_for_old, "nonsense": self._exchange_for_nonsense}
 
-    def run(self):
+    def run(self, askers):
+        """As long as somebody asks. In the thread that goes on to the end: a server ends with the one that has started it."""
         try:
-            while not self.ended.is_set() or len(self.counts()) < len(self.kinds):
+            while any(asker.is_alive() for asker in askers):
                 time.sleep(self.draw.uniform(*BETWEEN_S))
                 missing = [kind for kind in self.kinds if kind not in self.counts()]
                 kind = self.draw.choice(missing or list(self.kinds))
@@ -109,8 +108,12 @@ class Faults(threading.Thread):
         except (OSError, ValueError, fpm.Failed) as error:
             self.failed = f"{self.spans[-1][2]}: {error}"
 
+    def are_enough(self):
+        """Each kind was there, or there will be no more."""
+        return self.failed or len(self.counts()) == len(self.kinds)
+
     def counts(self):
-        return collections.Counter(kind for _, end, kind in self.spans if end)
+        return collections.Counter(kind for _, end, kind in list(self.spans) if end)
 
     def during(self, begin, end):
         """What went on at some moment between these two."""
@@ -156,7 +159,7 @@ class Asking(threading.Thread):
 
     def run(self):
         try:
-            while self.faults.is_alive() and (self.left() or len(self.faults.counts()) < len(self.faults.kinds)):
+            while self.left() or not self.faults.are_enough():
                 client, number = self.draw.choice(self.clients), self.draw.randrange(USERS)
                 for way in self.draw.sample(list(self.pages), 2):
                     begin = time.monotonic()
@@ -185,14 +188,12 @@ def run_faults(checks, redis, port, clients, draw, count):
             return asked <= count // 2
 
     faults = Faults(redis, draw)
-    faults.start()
     askers = [Asking(port, clients, draw, left, faults) for _ in range(ASKING)]
     for asker in askers:
         asker.start()
+    faults.run(askers)
     for asker in askers:
         asker.join()
-    faults.ended.set()
-    faults.join()
     counted, wrong = collections.Counter(), []
     for asker in askers:
         for way, client, begin, end, answer, expected in asker.answers:
