@@ -6,7 +6,8 @@
  * none from a signal handler. A misuse that is found prints one line to standard error and aborts.
  *
  * Read from the environment when the library is loaded, not in set-user-ID programs:
- *   SLIP_MALLOC_STATS=1           writes what slipmalloc_write_stats() writes to standard error at exit
+ *   SLIP_MALLOC_STATS=1           writes what slipmalloc_write_stats() writes to standard error at exit; nothing
+ *                                 in programs that close it before, as those of coreutils do
  *   SLIP_MALLOC_DECAY_MS=N        free memory is given back to the kernel N to 2N milliseconds after its last use (1000), at the
  *                                 next slow call of any thread; -1 for never
  *   SLIP_MALLOC_HUGE_PAGES=0      asks for no transparent huge pages (else for blocks of up to 1 MiB, once they
