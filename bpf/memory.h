@@ -119,7 +119,12 @@ static __always_inline void send_stack(struct slip_memory_stack *scratch, const 
 	scratch->r13 = regs->r13;
 	scratch->r14 = regs->r14;
 	scratch->r15 = regs->r15;
-	__u32 length = copy_stack(scratch, place->sp);
+	__u64 length = copy_stack(scratch, place->sp);
+	/* Verifiers before Linux 5.16 or so do not find that by themselves. */
+	barrier_var(length);
+	if (length > sizeof scratch->stack) {
+		return;
+	}
 	scratch->length = length;
 	if (bpf_ringbuf_output(&memory_stacks, scratch, __builtin_offsetof(struct slip_memory_stack, stack) + length, BPF_RB_NO_WAKEUP)) {
 		count_budget(SLIP_BUDGET_STACKS_LOST);
