@@ -60,10 +60,10 @@ impl Server {
         fs::write(&config, text).map_err(failed)?;
         let mut command = Command::new(&pool.program);
         command.arg("-F").arg("-R").arg("-y").arg(&config);
+        // A pool without any has its settings from its command line, which nobody knows.
         if let Some(file) = &ini.file {
-            command.arg("-c").arg(file);
+            command.arg("-c").arg(file).env("PHP_INI_SCAN_DIR", ini.folders.join(":"));
         }
-        command.env("PHP_INI_SCAN_DIR", ini.folders.join(":"));
         if let Some(extension) = extension {
             command.arg("-d").arg(format!("extension={}", extension.display()));
         }
