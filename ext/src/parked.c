@@ -26,6 +26,9 @@ static const slip_kind_t kinds[] = {
 /* So long may the answer take that a client waits for it which connects again at once. */
 #define PATIENCE_MS 5
 
+/* So many answers in a row say that the server does not know the reset. */
+#define UNKNOWN 2
+
 const char *const slip_kept_reason_names[SLIP_KEPT_REASONS] = {
 	"closed", "unread", "half", "stays", "late", "timeout", "old", "full", "unknown", "encrypted", "exported", "forked", "options",
 };
@@ -204,11 +207,15 @@ static int check(slip_server_t *server, slip_parked_t *parked, zend_long most_se
 		return length < 0 ? SLIP_KEPT_LATE : SLIP_KEPT_CLOSED;
 	}
 	if (length == strlen(was_reset) && memcmp(answer, was_reset, length) == 0) {
+		server->unknown = 0;
 		return parked->tls.handle && slip_tls_has_unread(&parked->tls) ? SLIP_KEPT_UNREAD : -1;
 	}
 	if ((size_t) length >= strlen(is_unknown) && strncasecmp(answer, is_unknown, strlen(is_unknown)) == 0) {
-		server->gave_up = true;
-		server->gave_up_since = now_s();
+		/* One alone may be the answer to what the client wrote last, and did not read. */
+		if (++server->unknown >= UNKNOWN) {
+			server->gave_up = true;
+			server->gave_up_since = now_s();
+		}
 		return SLIP_KEPT_UNKNOWN;
 	}
 	return SLIP_KEPT_UNREAD;

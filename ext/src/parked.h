@@ -48,6 +48,8 @@ typedef struct {
 	/* It does not know the reset: nothing is parked for as long as something else would be. */
 	bool gave_up;
 	time_t gave_up_since;
+	/* So many answers in a row said that it does not know the reset. */
+	int unknown;
 	struct slip_kept_counts *counts;
 } slip_server_t;
 
