@@ -154,6 +154,8 @@ impl Books {
         self.php.insert(pid, is_php);
         let is_told =
             is_php && self.uses_uprobes && !self.is_by_looks() && self.may_have_breakpoints(pid, title);
+        // It may have the number of one that has ended.
+        self.untold.remove(&pid);
         if is_php && !is_told {
             self.untold.insert(pid);
         }
