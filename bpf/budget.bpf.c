@@ -469,7 +469,8 @@ static __always_inline int note_sending(struct sock *socket)
 		}
 		note_last(thread, connection, socket);
 	}
-	change(task, thread, SLIP_THREAD_IN_FAULT, SLIP_THREAD_TRANSFERS);
+	/* What was connecting is connected: it begins to be used. */
+	change(task, thread, SLIP_THREAD_IN_FAULT | SLIP_THREAD_CONNECTING, SLIP_THREAD_TRANSFERS);
 	struct exchange *exchange = exchange_of_client(socket);
 	if (!exchange) {
 		exchange = new_exchange(socket, thread->last_endpoint, thread->since_ns);

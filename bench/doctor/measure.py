@@ -260,16 +260,16 @@ class Connections(Drag):
 
 
 class Boot(Drag):
-    """A page of Symfony that boots in each request, and one whose booted state is restored."""
+    """A page of Symfony that boots in each request, and one whose state after a first request is restored."""
 
-    PAGE = "/news"
+    PAGE = "/glossary/2"
 
     def __init__(self, rule):
         built = subprocess.run(["ext/compile", "8.2"], check=True, stdout=subprocess.PIPE, text=True)
         self.extension = built.stdout.strip().splitlines()[-1]
-        extension = f"boot.php,extension={os.path.abspath(self.extension)}"
+        extension = f"warm.php,extension={os.path.abspath(self.extension)}"
         super().__init__(rule, Lab(SYMFONY, "SLIP_SYMFONY_DIR", f"boots={extension},slipstream.enable=0", f"restores={extension}"))
-        self.front = f"{self.lab.folder}/app/public/boot.php"
+        self.front = f"{self.lab.folder}/app/public/warm.php"
         self.pools = {is_fixed: FastCgi(f"{self.lab.folder}/php/{name}.sock", self.front, [self.PAGE]) for is_fixed, name in ((False, "boots"), (True, "restores"))}
         for pool in self.pools.values():
             pool.run(1, SLICE_S)

@@ -29,6 +29,8 @@ pub struct ServerTime {
     pub connects: u64,
     /// Asking it and waiting for its answers.
     pub wait_ns: u128,
+    /// How much of that was spent in sending, which wakes a server that waits.
+    pub send_ns: u128,
     /// Connecting to it.
     pub connect_ns: u128,
     /// Ready to run after its answers had come, and without a CPU.
@@ -55,6 +57,7 @@ impl ServerTimes {
                 row.calls = row.calls.saturating_add(time.calls);
                 row.connects = row.connects.saturating_add(time.connects);
                 row.wait_ns += u128::from(time.transfer_ns) + u128::from(time.wait_ns);
+                row.send_ns += u128::from(time.transfer_ns);
                 row.connect_ns += u128::from(time.connect_ns);
                 row.wake_ns += u128::from(time.wake_ns);
             }

@@ -33,7 +33,11 @@ pub(super) fn judge(case: &Case<'_>) -> Verdict {
         }
         None => [measured_ns; 3],
     };
-    if case.tenths(low_ns) < MIN_TENTHS || low_ns < MIN_NS {
+    let is_much = |ns: u64| case.tenths(ns) >= MIN_TENTHS && ns >= MIN_NS;
+    let trial = case.recording.facts.as_ref().and_then(|facts| facts.trial.as_ref());
+    // What a request does for the first time is not in the boot, and is restored as well if the image was made after one.
+    let measured = trial.filter(|trial| trial.is_restored() && is_much(saved(trial.saved_low_ns)));
+    if !is_much(low_ns) && measured.is_none() {
         return match samples {
             Some(samples) if share.is_none() => Verdict::TooLittle(
                 Statement::new("{samples} samples of code in requests, and {enough} tell how much of it is the application's boot: watch for longer")
@@ -73,7 +77,6 @@ pub(super) fn judge(case: &Case<'_>) -> Verdict {
                 .with("samples", Value::Count(samples.samples)),
         );
     }
-    let trial = case.recording.facts.as_ref().and_then(|facts| facts.trial.as_ref());
     evidence.extend(trial.map(tried));
     let mut ruled_out = Vec::new();
     if let Some(engine) = case.table.engine {
@@ -89,15 +92,17 @@ pub(super) fn judge(case: &Case<'_>) -> Verdict {
             ruled_out.clear();
         }
     }
+    let ns = measured.map_or(ns, |trial| saved(trial.saved_ns));
+    let is_of_application = share.is_some() || measured.is_some();
     Verdict::Found(vec![Finding {
         rule: &BOOT001,
-        cause: if share.is_some() { "application" } else { "interpreter" },
+        cause: if is_of_application { "application" } else { "interpreter" },
         headline: Statement::new("each request boots anew before it comes to its own work"),
         cost: Some(Cost { value: Value::Ns(ns), tenths: Some(case.tenths(ns)) }),
         evidence,
         ruled_out,
         fixes: vec![Statement::new(
-            "the extension slipstream with snapshot_state() after the boot: later requests begin with the booted state restored, on stock PHP and without a worker mode",
+            "the extension slipstream with snapshot_state() after the boot, or after one request of the usual kind, which saves more: later requests begin with that state restored, on stock PHP and without a worker mode",
         )],
         gain: Some(trial.filter(|trial| trial.is_restored()).map_or_else(
             || Gain {
@@ -107,9 +112,9 @@ pub(super) fn judge(case: &Case<'_>) -> Verdict {
                     "no more than the boot itself; what restoring costs depends on the memory that a request changes, and a trial on one worker tells (`--trial`)",
                 ),
             },
-            measured,
+            gain_of,
         )),
-        confidence: if share.is_some() { Confidence::Medium } else { Confidence::High },
+        confidence: if measured.is_none() && is_of_application { Confidence::Medium } else { Confidence::High },
     }])
 }
 
@@ -139,12 +144,15 @@ fn tried(trial: &Trial) -> Statement {
     }
 }
 
+fn saved(ns: i64) -> u64 {
+    u64::try_from(ns).unwrap_or_default()
+}
+
 /// What the trial says of later requests.
-fn measured(trial: &Trial) -> Gain {
-    let ns = |saved: i64| Value::Ns(u64::try_from(saved).unwrap_or_default());
+fn gain_of(trial: &Trial) -> Gain {
     Gain {
-        low: ns(trial.saved_low_ns),
-        high: ns(trial.saved_high_ns),
+        low: Value::Ns(saved(trial.saved_low_ns)),
+        high: Value::Ns(saved(trial.saved_high_ns)),
         basis: Statement::new("a trial: by so much a request of {page} was shorter, the median of {pairs} pairs with its interval of 95 %")
             .with("page", Value::Name(trial.page.clone()))
             .with("pairs", Value::Count(trial.pairs)),
@@ -235,6 +243,29 @@ mod tests {
         let finding = with(&mut recording, &trial);
         assert_eq!(finding.gain.unwrap().low, Value::Ns(0));
         assert!(finding.evidence.iter().any(|statement| statement.text.contains("because of")));
+    }
+
+    #[test]
+    fn a_trial_that_saves_more_than_the_boot_is_told_for_itself() {
+        let mut recording = pool(200, &[(Part::Boot, MS / 10), (Part::Code, 10 * MS)]);
+        sample(&mut recording, 1, 2_000);
+        assert_quiet(judge, &recording);
+        let mut trial = Trial {
+            pairs: 100,
+            restores: 100,
+            saved_ns: 4_000_000,
+            saved_low_ns: 3_000_000,
+            ..Trial::default()
+        };
+        recording.facts = Some(Facts { trial: Some(trial.clone()), ..Facts::default() });
+        let finding = found(judge, &recording);
+        assert_eq!(
+            (finding.cause, finding.ns(), finding.confidence),
+            ("application", 4 * MS, Confidence::High)
+        );
+        trial.saved_low_ns = 100_000;
+        recording.facts = Some(Facts { trial: Some(trial), ..Facts::default() });
+        assert_quiet(judge, &recording);
     }
 
     #[test]

@@ -18,6 +18,9 @@ const EACH_CALL: u64 = 50;
 /// The kernel's functions for that.
 const CONNECT: [&str; 3] = ["__x64_sys_connect*", "__sys_connect", "__sys_connect_file"];
 
+/// Of these protocols the extension keeps connections.
+const KEPT_PROTOCOLS: [&str; 2] = ["redis", "memcached"];
+
 /// Commands that clients send first on a connection.
 const HELLO: [&str; 4] = ["AUTH", "SELECT", "HELLO", "CLIENT"];
 
@@ -178,6 +181,7 @@ fn finding(case: &Case<'_>, server: &ServerTime, ns: u64) -> Finding {
     // A client that keeps its connection may ask whether it is still there, when it begins to use it in a unit.
     let check_ns = call_ns.min(case.each(u128::from(call_ns) * u128::from(server.connects)));
     let wait_ns = case.each(server.wait_ns);
+    let keeps = may_keep(case, server);
     Finding {
         rule: &CONN002,
         cause: if of_calls { "per_command" } else { "per_request" },
@@ -202,26 +206,60 @@ fn finding(case: &Case<'_>, server: &ServerTime, ns: u64) -> Finding {
             .with("workers", Value::Count(case.table.workers)),
         ],
         fixes: fixes(case, server),
-        gain: Some(Gain {
-            low: Value::Ns(ns.saturating_sub(check_ns)),
-            high: Value::Ns(ns.saturating_add(case.each(hello_ns))),
-            basis: Statement::new(
-                "the connections' own time; less one call if the client asks whether it is still there, and with what it sends first if that is not sent again",
-            ),
+        gain: Some(if keeps {
+            kept_gain(case, server, ns)
+        } else {
+            Gain {
+                low: Value::Ns(ns.saturating_sub(check_ns)),
+                high: Value::Ns(ns.saturating_add(case.each(hello_ns))),
+                basis: Statement::new(
+                    "the connections' own time; less one call if the client asks whether it is still there, and with what it sends first if that is not sent again",
+                ),
+            }
         }),
         confidence: if case.table.is_by_looks() { Confidence::Medium } else { Confidence::High },
     }
+}
+
+/// What keeping them by the extension saves: it sends the protocol's reset in the place of each, which wakes the server as a command does,
+/// unless that is still awake.
+fn kept_gain(case: &Case<'_>, server: &ServerTime, ns: u64) -> Gain {
+    // As on a UNIX socket.
+    if server.send_ns == 0 {
+        return Gain {
+            low: Value::Ns(0),
+            high: Value::Ns(ns),
+            basis: Statement::new(
+                "at most the connections' own time, if the extension keeps them; less a reset for each, and how long sending one takes was not seen here",
+            ),
+        };
+    }
+    let sent = server.send_ns.checked_div(server.calls.into()).unwrap_or_default();
+    let reset_ns = case.each(sent * u128::from(server.connects));
+    Gain {
+        low: Value::Ns(ns.saturating_sub(reset_ns)),
+        high: Value::Ns(ns.saturating_sub(reset_ns / 2)),
+        basis: Statement::new(
+            "the connections' own time, if the extension keeps them; less a reset for each, which is sent as a command is: {time}, or half of that to a server that is awake",
+        )
+        .with("time", Value::Ns(reset_ns)),
+    }
+}
+
+/// Whether the extension would keep connections to this server.
+fn may_keep(case: &Case<'_>, server: &ServerTime) -> bool {
+    let is_php = case.recording.processes.iter().any(|process| process.language == Language::Php);
+    is_php && KEPT_PROTOCOLS.contains(&&*server.endpoint.protocol) && kept(case, server).is_none()
 }
 
 fn fixes(case: &Case<'_>, server: &ServerTime) -> Vec<Statement> {
     let mut fixes = vec![Statement::new(
         "a persistent connection in the client's configuration (phpredis: pconnect, Predis: persistent, PDO: ATTR_PERSISTENT); connections that are said to be persistent are not, if this counts them",
     )];
-    let is_php = case.recording.processes.iter().any(|process| process.language == Language::Php);
-    if is_php && server.endpoint.protocol == "redis" && kept(case, server).is_none() {
+    if may_keep(case, server) {
         fixes.push(
             Statement::new("or without a change of the application: the PHP extension, with slipstream.keep={server} (the address as the client has it)")
-                .with("server", Value::Name(format!("redis://{}", server.endpoint.address))),
+                .with("server", Value::Name(format!("{}://{}", server.endpoint.protocol, server.endpoint.address))),
         );
     }
     fixes
@@ -271,10 +309,10 @@ mod tests {
 
     #[test]
     fn a_connection_for_each_request_is_told() {
-        let finding = found(
-            judge,
-            &connecting(200, 1_000, &[("AUTH", 200, 200 * 30 * US), ("GET", 800, 800 * 20 * US)]),
-        );
+        let mut recording =
+            connecting(200, 1_000, &[("AUTH", 200, 200 * 30 * US), ("GET", 800, 800 * 20 * US)]);
+        recording.processes[0].language = Language::Python;
+        let finding = found(judge, &recording);
         assert_eq!(
             (finding.cause, finding.ns(), finding.confidence),
             ("per_request", 100 * US, Confidence::High)
@@ -294,6 +332,10 @@ mod tests {
         };
         let mut recording = connecting(200, 1_000, &[]);
         recording.processes[0].language = Language::Php;
+        of(&mut recording).workers[0].endpoints[0].transfer_ns = 1_000 * 10 * US;
+        let gain = found(judge, &recording).gain.unwrap();
+        // Less a reset for each connection, which is sent as a command is.
+        assert_eq!((gain.low, gain.high), (Value::Ns(90 * US), Value::Ns(95 * US)));
         let advice = |finding: &Finding| finding.fixes.iter().any(|fix| fix.text.contains("slipstream.keep"));
         assert!(advice(&found(judge, &recording)));
         // On in name, and not used.
