@@ -102,7 +102,7 @@ pub(super) fn judge(case: &Case<'_>) -> Verdict {
         evidence,
         ruled_out,
         fixes: vec![Statement::new(
-            "the extension slipstream with snapshot_state() after the boot, or after one request of the usual kind, which saves more: later requests begin with that state restored, on stock PHP and without a worker mode",
+            "the extension slipstream with snapshot_state() after the boot, or after one request of the usual kind, which mostly saves more: later requests begin with that state restored, on stock PHP and without a worker mode",
         )],
         gain: Some(trial.filter(|trial| trial.is_restored()).map_or_else(
             || Gain {
