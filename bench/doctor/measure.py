@@ -262,7 +262,7 @@ class Connections(Drag):
 class Boot(Drag):
     """A page of Symfony that boots in each request, and one whose state after a first request is restored."""
 
-    PAGE = "/glossary/2"
+    PAGE, VISITS_HZ = "/glossary/2", 30
 
     def __init__(self, rule):
         built = subprocess.run(["ext/compile", "8.2"], check=True, stdout=subprocess.PIPE, text=True)
@@ -275,9 +275,17 @@ class Boot(Drag):
             pool.run(1, SLICE_S)
 
     def sheet(self):
-        load = threading.Thread(target=self.pools[False].run, args=(1, 4 * WATCH_S))
+        """Visitors come one by one, so that the trial has a CPU of its own as the measurement after it."""
+        done = threading.Event()
+
+        def visit():
+            while not done.wait(1 / self.VISITS_HZ):
+                self.pools[False].ask(self.pools[False].messages[0])
+
+        load = threading.Thread(target=visit)
         load.start()
         sheet = doctor("--fpm", "boots", "--duration", WATCH_S, "--trial", self.front, "--url", self.PAGE)
+        done.set()
         load.join()
         return sheet
 
