@@ -157,6 +157,20 @@ static const char *make(slip_heap_t *heap, char *base, uint8_t *slots)
 	return NULL;
 }
 
+/* What a warning of the start-up has left, as of a module that is not there or is loaded twice. The engine forgets it, too, as soon as all
+ * modules have started. */
+static void forget_last_error(void)
+{
+	zend_string **left[] = {&PG(last_error_message), &PG(last_error_file)};
+
+	for (size_t i = 0; i < sizeof left / sizeof *left; i++) {
+		if (*left[i]) {
+			zend_string_release(*left[i]);
+			*left[i] = NULL;
+		}
+	}
+}
+
 const char *slip_heap_startup(void)
 {
 	char *space = NULL;
@@ -176,8 +190,9 @@ const char *slip_heap_startup(void)
 		munmap(space, 2 * half_bytes + SLIP_CHUNK_BYTES);
 		return reason;
 	}
-	/* The only block of the start-up that is freed later; the engine makes it anew for each request. */
+	/* These are the only blocks of the start-up that are freed later. The engine makes the former anew for each request. */
 	virtual_cwd_deactivate();
+	forget_last_error();
 	zend_mm_set_heap(slip_heap->mm);
 	zend_set_memory_limit(PG(memory_limit));
 	return NULL;
