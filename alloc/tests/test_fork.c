@@ -12,6 +12,9 @@ enum { THREADS = 4, SLOTS = 64, USUAL_FORKS = 300, SECONDS_FOR_A_CHILD = 60, BLO
 
 static atomic_bool stop;
 
+/* What a sanitizer does when a thread starts, it does under locks that it does not take before a fork. */
+static pthread_barrier_t all_run;
+
 static void turn(unsigned char **slots, uint32_t *state)
 {
 	uint32_t at = next_random(state) % SLOTS;
@@ -37,6 +40,8 @@ static void *allocate(void *argument)
 {
 	unsigned char *slots[SLOTS] = {0};
 	uint32_t state = 7 + (uint32_t)(uintptr_t)argument;
+	turn(slots, &state);
+	pthread_barrier_wait(&all_run);
 	while (!atomic_load_explicit(&stop, memory_order_relaxed)) {
 		turn(slots, &state);
 	}
@@ -99,9 +104,11 @@ int main(int count, char **arguments)
 {
 	int forks = count > 1 ? atoi(arguments[1]) : USUAL_FORKS;
 	pthread_t threads[THREADS];
+	CHECK(pthread_barrier_init(&all_run, NULL, THREADS + 1) == 0);
 	for (uintptr_t at = 0; at < THREADS; at++) {
 		CHECK(pthread_create(&threads[at], NULL, allocate, (void *)at) == 0);
 	}
+	pthread_barrier_wait(&all_run);
 	for (int number = 0; number < forks; number++) {
 		unsigned char *block = take_block();
 		pid_t child = fork();
