@@ -15,6 +15,7 @@
 #include "heap.h"
 #include "large.h"
 #include "misuse.h"
+#include "published.h"
 #include "secure.h"
 #include "stats.h"
 
@@ -69,11 +70,15 @@ static SLOW void *take_slowly(size_t bytes, size_t alignment, bool *is_zero)
 	void *block = take_once(bytes, alignment, is_zero);
 	if (block == NULL && bytes <= PTRDIFF_MAX) {
 		/* What this thread and the classes keep for later may be what is needed. */
+		published_add(&published()->second_tries, 1);
 		cache_flush();
 		for (unsigned class = 1; class < CLASSES; class++) {
 			depot_flush(class);
 		}
 		block = take_once(bytes, alignment, is_zero);
+	}
+	if (block == NULL) {
+		published_add(&published()->failures, 1);
 	}
 	errno = block == NULL ? ENOMEM : before;
 	return block;

@@ -1,6 +1,7 @@
 #include "arena.h"
 
 #include "lock.h"
+#include "published.h"
 
 enum { CHUNK_BYTES = 64 * 1024 };
 
@@ -27,6 +28,7 @@ void *arena_take(void)
 		if (arena.unused == arena.end) {
 			arena.unused = os_map(CHUNK_BYTES);
 			arena.end = arena.unused == NULL ? NULL : arena.unused + CHUNK_BYTES;
+			published()->arena_bytes += arena.unused == NULL ? 0 : CHUNK_BYTES;
 		}
 		if (arena.unused != NULL) {
 			piece = arena.unused;

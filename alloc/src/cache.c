@@ -5,6 +5,7 @@
 #include "arena.h"
 #include "decay.h"
 #include "depot.h"
+#include "published.h"
 
 enum {
 	/* Threads that allocate a little get small magazines. */
@@ -51,7 +52,7 @@ static void give_back(cache_t *cache)
 		magazine_t *loaded = magazine_of(cache->top[class]);
 		magazine_t *spare = cache->spare[class];
 		if (loaded != NULL) {
-			loaded->top = cache->top[class];
+			magazine_set_top(loaded, cache->top[class]);
 			depot_give_back(class, loaded);
 		}
 		if (spare != NULL) {
@@ -68,6 +69,7 @@ static void end(void *ended)
 	cache_current = (cache_t *)&cache_none;
 	give_back(cache);
 	arena_give(cache);
+	published_add(&published()->caches, -1ull);
 }
 
 static void create_key(void)
@@ -94,6 +96,7 @@ static cache_t *begin(void)
 	cache->turns = 0;
 	/* Before the next call, which may allocate. */
 	cache_current = cache;
+	published_add(&published()->caches, 1);
 	if (pthread_setspecific(key, cache) != 0) {
 		end(cache);
 		return NULL;
@@ -121,12 +124,12 @@ static bool refill(cache_t *cache, unsigned class)
 {
 	magazine_t *loaded = magazine_of(cache->top[class]);
 	magazine_t *spare = cache->spare[class];
-	if (spare != NULL && !magazine_is_empty(spare->top)) {
+	if (spare != NULL && magazine_blocks(spare) > 0) {
 		if (loaded != NULL) {
-			loaded->top = cache->top[class];
+			magazine_set_top(loaded, cache->top[class]);
 		}
 		cache->spare[class] = loaded;
-		cache->top[class] = spare->top;
+		cache->top[class] = magazine_top(spare);
 		return true;
 	}
 	count_turn(cache, class);
@@ -134,7 +137,7 @@ static bool refill(cache_t *cache, unsigned class)
 	if (full == NULL) {
 		return false;
 	}
-	cache->top[class] = full->top;
+	cache->top[class] = magazine_top(full);
 	return true;
 }
 
@@ -143,7 +146,7 @@ static bool make_room(cache_t *cache, unsigned class)
 {
 	magazine_t *loaded = magazine_of(cache->top[class]);
 	magazine_t *spare = cache->spare[class];
-	if (spare == NULL || !magazine_is_empty(spare->top)) {
+	if (spare == NULL || magazine_blocks(spare) > 0) {
 		count_turn(cache, class);
 		spare = depot_take_empty(class, spare);
 		if (spare == NULL) {
@@ -151,11 +154,11 @@ static bool make_room(cache_t *cache, unsigned class)
 		}
 	}
 	if (loaded != NULL) {
-		loaded->top = cache->top[class];
+		magazine_set_top(loaded, cache->top[class]);
 	}
 	cache->spare[class] = loaded;
 	magazine_reset(spare, cache->capacity[class]);
-	cache->top[class] = spare->top;
+	cache->top[class] = magazine_top(spare);
 	return true;
 }
 
@@ -163,6 +166,7 @@ void *cache_take(unsigned class)
 {
 	cache_t *cache = current();
 	if (cache == NULL) {
+		published_add(&published()->direct_blocks, 1);
 		return depot_take_block(class);
 	}
 	if (magazine_is_empty(cache->top[class]) && !refill(cache, class)) {
@@ -175,6 +179,7 @@ void cache_put(unsigned class, void *block)
 {
 	cache_t *cache = current();
 	if (cache == NULL || (magazine_is_full(cache->top[class]) && !make_room(cache, class))) {
+		published_add(&published()->direct_blocks, 1);
 		depot_put_block(class, block);
 		return;
 	}
@@ -186,4 +191,9 @@ void cache_flush(void)
 	if (cache_current != &cache_none) {
 		give_back(cache_current);
 	}
+}
+
+unsigned cache_own_count(void)
+{
+	return cache_current != &cache_none;
 }

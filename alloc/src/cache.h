@@ -26,4 +26,7 @@ void cache_put(unsigned class, void *block);
 /* Empties the cache of the calling thread. */
 void cache_flush(void);
 
+/* 1 if the calling thread has a cache, else 0. */
+unsigned cache_own_count(void);
+
 #endif

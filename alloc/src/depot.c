@@ -2,6 +2,7 @@
 
 #include "lock.h"
 #include "misuse.h"
+#include "published.h"
 
 /* So many full magazines of a class are kept. What comes on top goes into slabs. */
 enum { MOST_FULL = 16 };
@@ -16,9 +17,6 @@ typedef struct {
 	/* Slabs with free blocks. Blocks are taken from the first; slabs come back at the end, which gives them time to become free. */
 	slab_t *first;
 	slab_t *last;
-	size_t slabs;
-	size_t blocks_out;
-	uint64_t exchanges;
 } depot_t;
 
 static depot_t depots[CLASSES];
@@ -69,9 +67,16 @@ static slab_t *add_slab(depot_t *depot, unsigned class)
 	slab_t *slab = slab_create(class);
 	if (slab != NULL) {
 		append(depot, slab);
-		depot->slabs++;
+		published_class(class)->slabs++;
 	}
 	return slab;
+}
+
+static void remove_slab(depot_t *depot, unsigned class, slab_t *slab)
+{
+	unlink_slab(depot, slab);
+	published_class(class)->slabs--;
+	slab_destroy(slab);
 }
 
 /* Up to `most` blocks: of the slabs that have some until half is there, so that a heap full of holes doesn't make for a turn
@@ -89,7 +94,7 @@ static unsigned take_blocks(depot_t *depot, unsigned class, void **bottom, unsig
 			unlink_slab(depot, slab);
 		}
 	}
-	depot->blocks_out += count;
+	published_class(class)->blocks_out += count;
 	return count;
 }
 
@@ -102,29 +107,36 @@ static void put_block(depot_t *depot, unsigned class, void *block)
 	}
 	slab_t *slab = region_slab(number);
 	slab_put(slab, class, block);
-	depot->blocks_out--;
+	published_class(class)->blocks_out--;
 	if (slab->free_blocks == 1) {
 		append(depot, slab);
 	}
 	if (slab->free_blocks == slab_block_count(class) && depot->first != depot->last) {
-		unlink_slab(depot, slab);
-		depot->slabs--;
-		slab_destroy(slab);
+		remove_slab(depot, class, slab);
 	}
 }
 
 static void empty_into_slabs(depot_t *depot, unsigned class, magazine_t *magazine)
 {
-	while (!magazine_is_empty(magazine->top)) {
-		put_block(depot, class, *--magazine->top);
+	while (magazine_blocks(magazine) > 0) {
+		put_block(depot, class, magazine->entries[--magazine->top]);
 	}
 }
 
-static magazine_t *pop_full(depot_t *depot)
+/* What other processes see of the full magazines. */
+static void show_full(const depot_t *depot, unsigned class, unsigned more, unsigned fewer)
+{
+	published_class_t *counts = published_class(class);
+	counts->full_magazines = depot->full_count;
+	counts->magazine_blocks += (uint64_t)more - fewer;
+}
+
+static magazine_t *pop_full(depot_t *depot, unsigned class)
 {
 	magazine_t *magazine = pop(&depot->full);
 	if (magazine != NULL) {
 		depot->full_count--;
+		show_full(depot, class, 0, magazine_blocks(magazine));
 		if (depot->least_full > depot->full_count) {
 			depot->least_full = depot->full_count;
 		}
@@ -132,10 +144,12 @@ static magazine_t *pop_full(depot_t *depot)
 	return magazine;
 }
 
-static void push_full(depot_t *depot, magazine_t *magazine)
+static void push_full(depot_t *depot, unsigned class, magazine_t *magazine)
 {
 	push(&depot->full, magazine);
 	depot->full_count++;
+	show_full(depot, class, magazine_blocks(magazine), 0);
+	published_class(class)->returns_kept++;
 }
 
 static magazine_t *pop_empty(depot_t *depot)
@@ -148,9 +162,9 @@ magazine_t *depot_take_full(unsigned class, magazine_t *empty, unsigned blocks)
 {
 	depot_t *depot = &depots[class];
 	lock_take(&depot->lock);
-	depot->exchanges++;
-	magazine_t *magazine = pop_full(depot);
+	magazine_t *magazine = pop_full(depot, class);
 	if (magazine != NULL) {
+		published_class(class)->refills_hit++;
 		if (empty != NULL) {
 			push(&depot->empty, empty);
 		}
@@ -160,8 +174,9 @@ magazine_t *depot_take_full(unsigned class, magazine_t *empty, unsigned blocks)
 	magazine = empty != NULL ? empty : pop_empty(depot);
 	if (magazine != NULL) {
 		magazine_reset(magazine, blocks);
-		magazine->top += take_blocks(depot, class, magazine->top, blocks);
-		if (magazine_is_empty(magazine->top)) {
+		magazine->top += take_blocks(depot, class, magazine_top(magazine), blocks);
+		published_class(class)->refills_missed++;
+		if (magazine_blocks(magazine) == 0) {
 			if (magazine != empty) {
 				push(&depot->empty, magazine);
 			}
@@ -176,16 +191,16 @@ magazine_t *depot_take_empty(unsigned class, magazine_t *full)
 {
 	depot_t *depot = &depots[class];
 	lock_take(&depot->lock);
-	depot->exchanges++;
 	magazine_t *magazine = NULL;
 	if (full == NULL || depot->full_count < MOST_FULL) {
 		magazine = pop_empty(depot);
 	}
 	if (magazine == NULL && full != NULL) {
 		empty_into_slabs(depot, class, full);
+		published_class(class)->returns_emptied++;
 		magazine = full;
 	} else if (full != NULL) {
-		push_full(depot, full);
+		push_full(depot, class, full);
 	}
 	lock_release(&depot->lock);
 	return magazine;
@@ -195,13 +210,14 @@ void depot_give_back(unsigned class, magazine_t *magazine)
 {
 	depot_t *depot = &depots[class];
 	lock_take(&depot->lock);
-	depot->exchanges++;
+	unsigned blocks = magazine_blocks(magazine);
 	/* Only a full one is worth another thread's exchange. */
-	if (magazine_is_full(magazine->top) && !magazine_is_empty(magazine->top) && depot->full_count < MOST_FULL) {
-		push_full(depot, magazine);
+	if (blocks > 0 && blocks == magazine->capacity && depot->full_count < MOST_FULL) {
+		push_full(depot, class, magazine);
 		magazine = NULL;
-	} else {
+	} else if (blocks > 0) {
 		empty_into_slabs(depot, class, magazine);
+		published_class(class)->returns_emptied++;
 	}
 	lock_release(&depot->lock);
 	if (magazine != NULL) {
@@ -230,8 +246,11 @@ static void flush(unsigned class, bool all)
 	depot_t *depot = &depots[class];
 	lock_take(&depot->lock);
 	unsigned count = all ? depot->full_count : depot->least_full;
+	if (!all && count > 0) {
+		published_add(&published()->magazines_decayed, count);
+	}
 	while (count-- > 0) {
-		magazine_t *magazine = pop_full(depot);
+		magazine_t *magazine = pop_full(depot, class);
 		empty_into_slabs(depot, class, magazine);
 		push(&depot->empty, magazine);
 	}
@@ -252,9 +271,7 @@ void depot_flush(unsigned class)
 	lock_take(&depot->lock);
 	slab_t *slab = depot->first;
 	if (slab != NULL && slab->free_blocks == slab_block_count(class)) {
-		unlink_slab(depot, slab);
-		depot->slabs--;
-		slab_destroy(slab);
+		remove_slab(depot, class, slab);
 	}
 	lock_release(&depot->lock);
 }
@@ -273,27 +290,16 @@ void depot_prewarm(unsigned class, size_t blocks)
 	lock_release(&depot->lock);
 }
 
-static unsigned block_count(const magazine_t *magazine)
-{
-	void *const *top = magazine->top;
-	while (top[-1] != NULL) {
-		top--;
-	}
-	return (unsigned)(magazine->top - top);
-}
-
 depot_counts_t depot_count(unsigned class)
 {
 	depot_t *depot = &depots[class];
 	lock_take(&depot->lock);
+	const published_class_t *shown = published_class(class);
 	depot_counts_t counts = {
-		.slabs = depot->slabs,
-		.free_blocks = depot->slabs * slab_block_count(class) - depot->blocks_out,
-		.exchanges = depot->exchanges,
+		.slabs = shown->slabs,
+		.free_blocks = shown->slabs * slab_block_count(class) - shown->blocks_out + shown->magazine_blocks,
+		.exchanges = shown->refills_hit + shown->refills_missed + shown->returns_kept + shown->returns_emptied,
 	};
-	for (magazine_t *magazine = depot->full; magazine != NULL; magazine = magazine->next) {
-		counts.free_blocks += block_count(magazine);
-	}
 	lock_release(&depot->lock);
 	return counts;
 }

@@ -10,7 +10,7 @@ typedef struct {
 	size_t slabs;
 	/* In slabs and in magazines of the depot. */
 	size_t free_blocks;
-	/* Magazines that came or went. */
+	/* Magazines that came or went with blocks. */
 	uint64_t exchanges;
 } depot_counts_t;
 

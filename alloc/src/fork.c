@@ -3,9 +3,11 @@
 #include <pthread.h>
 
 #include "arena.h"
+#include "cache.h"
 #include "depot.h"
 #include "heap.h"
 #include "lock.h"
+#include "published.h"
 
 /* With all locks held no other thread is in the middle of what the child will read. The caches of other threads are not touched
  * in the child: the kernel copies pages one by one while these threads write, so an entry of a magazine and `top` need not fit
@@ -41,6 +43,7 @@ static void after_in_child(void)
 		depot_forget_lock(class);
 	}
 	region_forget_lock();
+	published_after_fork(cache_own_count());
 }
 
 void fork_register(void)

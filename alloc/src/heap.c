@@ -2,6 +2,7 @@
 
 #include "lock.h"
 #include "options.h"
+#include "published.h"
 
 enum {
 	WORD_BITS = 64,
@@ -21,8 +22,6 @@ static struct {
 	superslab_t *by_run[SLABS_IN_SUPERSLAB];
 	uint32_t runs;
 	size_t shared;
-	size_t taken_slabs;
-	size_t purged_bytes;
 } heap;
 
 static void set_bit(uint64_t *words, size_t bit)
@@ -89,6 +88,13 @@ static size_t find_row(size_t count)
 	return length > 0 ? start : heap.frontier;
 }
 
+/* Memory that was kept goes to the program, whose pages are there. */
+static void reuse(size_t bytes)
+{
+	published()->kept_bytes -= bytes;
+	published()->reused_bytes += bytes;
+}
+
 /* Takes superslabs that are free, or lie beyond the frontier, to which they reach. */
 static bool take_row(size_t first, size_t count, bool *are_zero)
 {
@@ -98,7 +104,10 @@ static bool take_row(size_t first, size_t count, bool *are_zero)
 	}
 	*are_zero = true;
 	for (size_t at = first; at < end && at < heap.frontier; at++) {
-		*are_zero = *are_zero && has_bit(region.zero, at);
+		if (!has_bit(region.zero, at)) {
+			*are_zero = false;
+			reuse(SUPERSLAB_BYTES);
+		}
 		clear_bit(region.recent, at);
 		clear_bit(region.aged, at);
 		clear_bit(region.zero, at);
@@ -112,6 +121,7 @@ static void give_row(size_t first, size_t count)
 	for (size_t at = first; at < first + count; at++) {
 		set_bit(region.recent, at);
 	}
+	published()->kept_bytes += count * SUPERSLAB_BYTES;
 }
 
 static unsigned longest_run(uint32_t bits)
@@ -189,12 +199,27 @@ static superslab_t *shared_with_run(unsigned count)
 	if (++heap.shared > SHARED_WITHOUT_HUGE_PAGES && options.huge_pages && !has_bit(region.huge, index)) {
 		os_use_huge_pages(region_address(index * SLABS_IN_SUPERSLAB), SUPERSLAB_BYTES);
 		set_bit(region.huge, index);
+		published()->huge_bytes += SUPERSLAB_BYTES;
+	}
+	if (!is_zero) {
+		/* Not yet: its slabs will be, one by one. */
+		published()->kept_bytes += SUPERSLAB_BYTES;
+		published()->reused_bytes -= SUPERSLAB_BYTES;
 	}
 	superslab_t *superslab = &region.superslabs[index];
 	superslab->kind = SUPERSLAB_SHARED;
 	superslab->free_slabs = ALL_SLABS;
 	superslab->zero_slabs = is_zero ? ALL_SLABS : 0;
 	return superslab;
+}
+
+/* Takes free slabs of a superslab that is in no list. */
+static void take_from(superslab_t *superslab, uint32_t mask)
+{
+	reuse((size_t)__builtin_popcount(mask & ~superslab->zero_slabs) * SLAB_BYTES);
+	superslab->free_slabs &= ~mask;
+	superslab->zero_slabs &= ~mask;
+	published()->taken_bytes += (size_t)__builtin_popcount(mask) * SLAB_BYTES;
 }
 
 size_t heap_take_slabs(unsigned count, bool *are_zero)
@@ -206,10 +231,8 @@ size_t heap_take_slabs(unsigned count, bool *are_zero)
 		unsigned start = find_run(superslab->free_slabs, count);
 		uint32_t mask = run_mask(start, count);
 		*are_zero = (superslab->zero_slabs & mask) == mask;
-		superslab->free_slabs &= ~mask;
-		superslab->zero_slabs &= ~mask;
+		take_from(superslab, mask);
 		list(superslab);
-		heap.taken_slabs += count;
 		first = (size_t)(superslab - region.superslabs) * SLABS_IN_SUPERSLAB + start;
 	}
 	lock_release(&heap.lock);
@@ -222,14 +245,17 @@ void heap_give_slabs(size_t first, unsigned count)
 	lock_take(&heap.lock);
 	unlist(superslab);
 	superslab->free_slabs |= run_mask(first % SLABS_IN_SUPERSLAB, count);
+	published()->kept_bytes += count * SLAB_BYTES;
 	if (superslab->free_slabs == ALL_SLABS) {
+		/* From here on it counts as a whole. */
+		published()->kept_bytes -= (size_t)__builtin_popcount(~superslab->zero_slabs) * SLAB_BYTES;
 		superslab->kind = SUPERSLAB_FREE;
 		heap.shared--;
 		give_row(first / SLABS_IN_SUPERSLAB, 1);
 	} else {
 		list(superslab);
 	}
-	heap.taken_slabs -= count;
+	published()->taken_bytes -= count * SLAB_BYTES;
 	lock_release(&heap.lock);
 }
 
@@ -245,10 +271,8 @@ bool heap_extend_slabs(size_t first, unsigned count, unsigned wanted)
 	bool fits = (superslab->free_slabs & mask) == mask;
 	if (fits) {
 		unlist(superslab);
-		superslab->free_slabs &= ~mask;
-		superslab->zero_slabs &= ~mask;
+		take_from(superslab, mask);
 		list(superslab);
-		heap.taken_slabs += wanted - count;
 	}
 	lock_release(&heap.lock);
 	return fits;
@@ -259,7 +283,7 @@ size_t heap_take_superslabs(size_t count, bool *are_zero)
 	lock_take(&heap.lock);
 	size_t first = count == 1 ? find_one() : find_row(count);
 	if (take_row(first, count, are_zero)) {
-		heap.taken_slabs += count * SLABS_IN_SUPERSLAB;
+		published()->taken_bytes += count * SUPERSLAB_BYTES;
 	} else {
 		first = HEAP_NONE;
 	}
@@ -271,7 +295,7 @@ void heap_give_superslabs(size_t first, size_t count)
 {
 	lock_take(&heap.lock);
 	give_row(first, count);
-	heap.taken_slabs -= count * SLABS_IN_SUPERSLAB;
+	published()->taken_bytes -= count * SUPERSLAB_BYTES;
 	lock_release(&heap.lock);
 }
 
@@ -284,10 +308,19 @@ bool heap_extend_superslabs(size_t first, size_t count, size_t wanted)
 	}
 	fits = fits && take_row(first + count, wanted - count, &are_zero);
 	if (fits) {
-		heap.taken_slabs += (wanted - count) * SLABS_IN_SUPERSLAB;
+		published()->taken_bytes += (wanted - count) * SUPERSLAB_BYTES;
 	}
 	lock_release(&heap.lock);
 	return fits;
+}
+
+static void count_purge(size_t bytes, bool was_done)
+{
+	published_t *page = published();
+	page->purges++;
+	page->purges_refused += !was_done;
+	page->kept_bytes -= was_done ? bytes : 0;
+	page->purged_bytes += was_done ? bytes : 0;
 }
 
 /* Gives back what has aged, row by row within a word of the map, at most 128 MiB by one call of the kernel. Both locks are
@@ -307,9 +340,9 @@ static void purge_aged(void)
 			lock_release(&heap.lock);
 			bool is_zero = os_purge(region_address(first * SLABS_IN_SUPERSLAB), length * SUPERSLAB_BYTES);
 			lock_take(&heap.lock);
+			count_purge(length * SUPERSLAB_BYTES, is_zero);
 			if (is_zero) {
 				region.zero[word] |= mask;
-				heap.purged_bytes += length * SUPERSLAB_BYTES;
 			} else {
 				region.recent[word] |= mask;
 			}
@@ -331,6 +364,7 @@ void heap_decay(void)
 	lock_take(&heap.lock);
 	purge_aged();
 	age();
+	published()->decay_turns++;
 	lock_release(&heap.lock);
 	lock_release(&heap.purge);
 }
@@ -345,9 +379,10 @@ static void purge_slabs(superslab_t *superslab)
 		unsigned length = (unsigned)__builtin_ctz(rest);
 		uint32_t mask = run_mask(start, length);
 		size_t first = (size_t)(superslab - region.superslabs) * SLABS_IN_SUPERSLAB + start;
-		if (os_purge(region_address(first), length * SLAB_BYTES)) {
+		bool is_zero = os_purge(region_address(first), length * SLAB_BYTES);
+		count_purge(length * SLAB_BYTES, is_zero);
+		if (is_zero) {
 			superslab->zero_slabs |= mask;
-			heap.purged_bytes += length * SLAB_BYTES;
 		}
 		left &= ~mask;
 	}
@@ -357,7 +392,7 @@ size_t heap_trim(void)
 {
 	lock_take(&heap.purge);
 	lock_take(&heap.lock);
-	size_t before = heap.purged_bytes;
+	size_t before = published()->purged_bytes;
 	age();
 	purge_aged();
 	for (unsigned run = 1; run < SLABS_IN_SUPERSLAB; run++) {
@@ -365,7 +400,7 @@ size_t heap_trim(void)
 			purge_slabs(superslab);
 		}
 	}
-	size_t bytes = heap.purged_bytes - before;
+	size_t bytes = published()->purged_bytes - before;
 	lock_release(&heap.lock);
 	lock_release(&heap.purge);
 	return bytes;
@@ -374,19 +409,13 @@ size_t heap_trim(void)
 heap_counts_t heap_count(void)
 {
 	lock_take(&heap.lock);
+	const published_t *page = published();
 	heap_counts_t counts = {
-		.usable_bytes = atomic_load_explicit(&region.usable, memory_order_relaxed) * SUPERSLAB_BYTES,
-		.taken_bytes = heap.taken_slabs * SLAB_BYTES,
-		.purged_bytes = heap.purged_bytes,
+		.usable_bytes = page->usable_bytes,
+		.taken_bytes = page->taken_bytes,
+		.kept_bytes = page->kept_bytes,
+		.purged_bytes = page->purged_bytes,
 	};
-	for (size_t word = 0; word * WORD_BITS < heap.frontier; word++) {
-		counts.kept_bytes += (size_t)__builtin_popcountll(region.recent[word] | region.aged[word]) * SUPERSLAB_BYTES;
-	}
-	for (unsigned run = 1; run < SLABS_IN_SUPERSLAB; run++) {
-		for (superslab_t *superslab = heap.by_run[run]; superslab != NULL; superslab = superslab->next) {
-			counts.kept_bytes += (size_t)__builtin_popcount(superslab->free_slabs & ~superslab->zero_slabs) * SLAB_BYTES;
-		}
-	}
 	lock_release(&heap.lock);
 	return counts;
 }

@@ -2,6 +2,7 @@
 
 #include "heap.h"
 #include "misuse.h"
+#include "published.h"
 
 /* Half a superslab: two of them share one. */
 enum { MOST_SLABS_IN_RUN = SLABS_IN_SUPERSLAB / 2 };
@@ -11,7 +12,7 @@ static size_t units(size_t bytes, size_t unit)
 	return (bytes + unit - 1) / unit;
 }
 
-void *large_take(size_t bytes, size_t alignment, bool *is_zero)
+static void *take(size_t bytes, size_t alignment, bool *is_zero)
 {
 	/* The sums below cannot overflow then. */
 	if (bytes > PTRDIFF_MAX || alignment > PTRDIFF_MAX) {
@@ -48,6 +49,13 @@ void *large_take(size_t bytes, size_t alignment, bool *is_zero)
 	region.superslabs[first].kind = SUPERSLAB_LARGE;
 	region.superslabs[first].run = count;
 	return region_address(first * SLABS_IN_SUPERSLAB);
+}
+
+void *large_take(size_t bytes, size_t alignment, bool *is_zero)
+{
+	void *block = take(bytes, alignment, is_zero);
+	published_add(&published()->large_taken, block != NULL);
+	return block;
 }
 
 /* Whether an address lies within a large block that begins before it. Only to say what is wrong. */
@@ -90,6 +98,7 @@ void large_give(const char *what, void *block)
 {
 	superslab_t *superslab = superslab_of(what, block);
 	size_t slab = region_slab_number(block);
+	published_add(&published()->large_given, 1);
 	if (superslab->kind == SUPERSLAB_LARGE) {
 		size_t run = superslab->run;
 		superslab->kind = SUPERSLAB_FREE;

@@ -21,8 +21,10 @@ typedef struct magazine magazine_t;
 struct __attribute__((aligned(MAGAZINE_BYTES))) magazine {
 	/* In a list of a depot. */
 	magazine_t *next;
-	/* Where the next block goes, while no thread cache has the magazine loaded. */
-	void **top;
+	/* Entry where the next block goes, while no thread cache has the magazine loaded. */
+	uint32_t top;
+	/* How many it holds when it is full. */
+	uint32_t capacity;
 	void *entries[MAGAZINE_ENTRIES];
 };
 
@@ -46,11 +48,30 @@ static inline magazine_t *magazine_of(void **top)
 	return magazine == &magazine_none ? NULL : magazine;
 }
 
+/* Loading: where the next block goes. */
+static inline void **magazine_top(magazine_t *magazine)
+{
+	return &magazine->entries[magazine->top];
+}
+
+/* Unloading. */
+static inline void magazine_set_top(magazine_t *magazine, void **top)
+{
+	magazine->top = (uint32_t)(top - magazine->entries);
+}
+
+/* Blocks in a magazine that is not loaded. */
+static inline unsigned magazine_blocks(const magazine_t *magazine)
+{
+	return magazine->top + magazine->capacity - MAGAZINE_ENTRIES;
+}
+
 /* Has an empty magazine hold up to `blocks`. */
 static inline void magazine_reset(magazine_t *magazine, unsigned blocks)
 {
 	magazine->entries[MAGAZINE_MOST_BLOCKS - blocks] = NULL;
-	magazine->top = &magazine->entries[MAGAZINE_ENTRIES - blocks];
+	magazine->top = MAGAZINE_ENTRIES - blocks;
+	magazine->capacity = blocks;
 }
 
 #endif

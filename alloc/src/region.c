@@ -1,6 +1,7 @@
 #include "region.h"
 
 #include "lock.h"
+#include "published.h"
 
 /* Made usable ahead of need, so that growing costs few system calls. */
 enum { MOST_SUPERSLABS_AHEAD = 16 };
@@ -10,44 +11,43 @@ enum { MOST_SUPERSLABS_AHEAD = 16 };
 static const size_t USUAL_BYTES = (size_t)128 << 30;
 static const size_t MOST_BYTES = (size_t)16 << 40;
 static const size_t LEAST_BYTES = 4 * SUPERSLAB_BYTES;
+static const size_t PAGE_BYTES = 4096;
 
 region_t region;
 static lock_t lock;
 
 static size_t bytes_wanted(void)
 {
-	size_t memory = os_memory_bytes(), limit = os_address_space_limit(), bytes = USUAL_BYTES;
+	size_t memory = os_memory_bytes(), bytes = USUAL_BYTES;
 	while (bytes < MOST_BYTES && bytes / 4 < memory) {
 		bytes *= 2;
-	}
-	/* Half of what is allowed: the rest is for libraries, stacks and files. */
-	while (bytes > limit / 2) {
-		bytes /= 2;
 	}
 	return bytes;
 }
 
-/* Descriptions of superslabs, classes of slabs, bitmaps, then, from a multiple of 2 MiB on, the blocks. */
-static bool reserve(size_t bytes)
+/* A page that stays unusable, the published one, descriptions of superslabs, classes of slabs, bitmaps, then, from a multiple of
+ * 2 MiB on, the blocks. */
+static bool reserve(size_t bytes, size_t wanted)
 {
 	size_t superslabs = bytes / SUPERSLAB_BYTES;
 	size_t description_bytes = superslabs * sizeof(superslab_t);
 	size_t class_map_bytes = superslabs * SLABS_IN_SUPERSLAB;
 	size_t words = (superslabs + 63) / 64;
 	size_t map_bytes = class_map_bytes + 4 * words * sizeof(uint64_t);
-	size_t total = description_bytes + map_bytes + SUPERSLAB_BYTES + bytes;
 
-	map_bytes = (map_bytes + 4095) & ~(size_t)4095;
-	char *start = os_reserve(total + 4096);
+	map_bytes = (map_bytes + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1);
+	size_t total = PAGE_BYTES + PUBLISHED_BYTES + description_bytes + map_bytes + SUPERSLAB_BYTES + bytes;
+	char *start = os_reserve(total);
 	if (start == NULL) {
 		return false;
 	}
-	char *maps = start + description_bytes;
-	if (!os_commit(maps, map_bytes)) {
-		os_unreserve(start, total + 4096);
+	char *page = start + PAGE_BYTES, *descriptions = page + PUBLISHED_BYTES, *maps = descriptions + description_bytes;
+	if (!os_commit(page, PUBLISHED_BYTES) || !os_commit(maps, map_bytes)) {
+		os_unreserve(start, total);
 		return false;
 	}
-	region.superslabs = (superslab_t *)start;
+	published_begin(page, bytes, wanted);
+	region.superslabs = (superslab_t *)descriptions;
 	region.superslab_count = superslabs;
 	region.recent = (uint64_t *)maps;
 	region.aged = region.recent + words;
@@ -63,8 +63,12 @@ bool region_is_ready(void)
 {
 	lock_take(&lock);
 	if (region.slabs == 0) {
-		size_t bytes = bytes_wanted();
-		while (bytes >= LEAST_BYTES && !reserve(bytes)) {
+		size_t wanted = bytes_wanted(), bytes = wanted;
+		/* Half of what is allowed: the rest is for libraries, stacks and files. */
+		while (bytes > os_address_space_limit() / 2) {
+			bytes /= 2;
+		}
+		while (bytes >= LEAST_BYTES && !reserve(bytes, wanted)) {
 			bytes /= 2;
 		}
 	}
@@ -81,6 +85,7 @@ static bool make_usable(size_t from, size_t to)
 		return false;
 	}
 	atomic_store_explicit(&region.usable, to, memory_order_relaxed);
+	published()->usable_bytes = to * SUPERSLAB_BYTES;
 	return true;
 }
 

@@ -6,6 +6,7 @@
 #include "fork.h"
 #include "options.h"
 #include "prewarm.h"
+#include "published.h"
 
 options_t options = {.decay_ms = 1000, .huge_pages = true};
 
@@ -25,6 +26,7 @@ __attribute__((constructor)) static void set_up(void)
 	options.decay_ms = number_of("SLIP_MALLOC_DECAY_MS", options.decay_ms);
 	options.huge_pages = number_of("SLIP_MALLOC_HUGE_PAGES", options.huge_pages) != 0;
 	options.stats = number_of("SLIP_MALLOC_STATS", 0) != 0;
+	published_show_options();
 	fork_register();
 	prewarm(secure_getenv("SLIP_MALLOC_PREWARM"));
 }
