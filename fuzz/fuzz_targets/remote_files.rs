@@ -7,6 +7,7 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     assert!(slip_remote::parse_smaps(&text).len() <= text.lines().count());
     let _ = slip_remote::parse_stat(&text);
     let _ = slip_remote::elf_symbol(data, "_PyRuntime");
+    let _ = slip_remote::parse_program(data);
     let entries: Vec<u64> =
         data.chunks_exact(8).map(|entry| u64::from_ne_bytes(entry.try_into().unwrap())).collect();
     let (own, parent) = entries.split_at(entries.len() / 2);

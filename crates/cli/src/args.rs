@@ -1,5 +1,6 @@
 //! What can be typed. Help, completions and man pages are made from it.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -11,7 +12,7 @@ use slip_record::{Rung, TrialPage};
 const EXIT_CODES: &str = "\
 Exit codes:
   0    fine
-  1    `slip doctor --fail-on`: the limit is exceeded
+  1    `slip doctor --fail-on`: the limit is exceeded; `slip malloc`: not in use
   2    wrong use: unknown option, value out of range, not a recording
   3    target gone, or none found
   4    not an interpreter, or an unsupported runtime or version
@@ -51,6 +52,11 @@ pub(crate) enum Command {
     Diff(DiffOptions),
     /// Print what workers keep of their connections, by the PHP extension
     Connections(ConnectionsOptions),
+    /// Print what processes that use libslipmalloc.so have allocated, or say whether they use it
+    #[command(subcommand)]
+    Malloc(MallocCommand),
+    /// Run a command with libslipmalloc.so in the place of the C library's malloc
+    Run(RunOptions),
     /// Say what works on this machine, what is missing and how to fix it
     Check(CheckOptions),
     /// Print a completion script for a shell
@@ -310,6 +316,51 @@ pub(crate) enum ConnectionsFormatName {
     Table,
     /// For programs: `slip.connections/1`
     Json,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum MallocCommand {
+    /// Print what is allocated, by size, and what the allocator did for it
+    Stats(MallocStatsOptions),
+    /// Say whether libslipmalloc.so is in use, and if not, why; then it ends with status 1
+    Check(MallocCheckOptions),
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct MallocStatsOptions {
+    #[command(flatten)]
+    pub(crate) target: TargetOptions,
+    /// The form of the output
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(crate) format: MallocFormatName,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct MallocCheckOptions {
+    #[command(flatten)]
+    pub(crate) target: TargetOptions,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum MallocFormatName {
+    /// For people
+    #[default]
+    Table,
+    /// For programs: `slip.malloc/1`
+    Json,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct RunOptions {
+    /// Preload libslipmalloc.so: the one that SLIP_MALLOC_LIB names, else the one that was installed with slip
+    #[arg(long, required = true)]
+    pub(crate) malloc: bool,
+    /// The build that finds each double free at once, libslipmalloc-secure.so
+    #[arg(long)]
+    pub(crate) secure: bool,
+    /// The command; exit status and signals are its own
+    #[arg(last = true, value_name = "COMMAND", required = true)]
+    pub(crate) command: Vec<OsString>,
 }
 
 #[derive(Debug, ClapArgs)]

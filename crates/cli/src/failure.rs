@@ -9,6 +9,8 @@ use slip_report::clean;
 
 /// A limit that the user has set is exceeded.
 pub(crate) const EXCEEDED: u8 = 1;
+/// The allocator is not in use.
+pub(crate) const NOT_IN_USE: u8 = 1;
 /// Wrong use: an unknown option, a file that is no recording.
 pub(crate) const USAGE: u8 = 2;
 /// The target is gone, or there is none.

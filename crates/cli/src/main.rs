@@ -12,8 +12,10 @@ mod doctor;
 mod dump;
 mod failure;
 mod limit;
+mod malloc;
 mod record;
 mod report;
+mod run;
 mod sampler;
 mod tasks;
 mod trace;
@@ -23,7 +25,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 
-use crate::args::{Args, Command};
+use crate::args::{Args, Command, MallocCommand};
 use crate::failure::Failure;
 
 fn main() -> ExitCode {
@@ -38,6 +40,9 @@ fn main() -> ExitCode {
         Command::Doctor(options) => doctor::run(&options),
         Command::Explain { rule } => doctor::explain(rule.as_deref()),
         Command::Connections(options) => connections::run(&options),
+        Command::Malloc(MallocCommand::Stats(options)) => malloc::stats(&options),
+        Command::Malloc(MallocCommand::Check(options)) => malloc::check(&options),
+        Command::Run(options) => run::run(&options),
         Command::Check(options) => check::run(&options),
         Command::Completions { shell } => {
             let mut text = Vec::new();

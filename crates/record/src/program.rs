@@ -26,7 +26,7 @@ pub fn start_of(command: &[String]) -> RunStart {
 }
 
 /// The file of a program, as the system looks for it.
-fn find(program: &str, path: &str) -> Option<PathBuf> {
+pub(crate) fn find(program: &str, path: &str) -> Option<PathBuf> {
     let is_program = |path: &PathBuf| {
         fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
     };

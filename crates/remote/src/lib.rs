@@ -18,6 +18,7 @@ mod perf;
 mod plan;
 mod prefetch;
 mod procfs;
+mod program;
 mod remembered;
 mod ring;
 mod smaps;
@@ -43,8 +44,10 @@ pub use plan::{Copied, PlanRange, StackPlan, ThreadPlan};
 pub use prefetch::prefetch;
 pub use procfs::{
     Activity, ActivityReader, ChildrenReader, ProcessStat, WaitPlace, children_of, command_line,
-    environment_value, parse_stat, process_stat, status_value, thread_state, threads_of,
+    environment_value, has_secure_execution, parse_stat, process_stat, status_value, thread_state,
+    threads_of,
 };
+pub use program::{ProgramKind, parse_program, program_kind};
 pub use remembered::{Pieces, Remembered};
 pub use smaps::{CountedMapping, MemoryCounts, counted_mappings, memory_counts, parse_smaps};
 pub use sockets::{SocketFacts, SocketName, SocketReader};

@@ -93,6 +93,18 @@ pub fn environment_value(pid: u32, name: &str) -> Option<String> {
     Some(String::from_utf8_lossy(value).into_owned())
 }
 
+/// Whether the kernel told the loader not to trust who started the program, as it does for set-user-ID programs (`AT_SECURE`); `None` if that
+/// cannot be read.
+pub fn has_secure_execution(pid: u32) -> Option<bool> {
+    /// `AT_SECURE`
+    const SECURE: u64 = 23;
+    let bytes = fs::read(format!("/proc/{pid}/auxv")).ok()?;
+    let (pairs, _) = bytes.as_chunks::<16>();
+    let number = |bytes: &[u8]| bytes.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes));
+    let found = pairs.iter().find(|pair| number(&pair[..8]) == Some(SECURE))?;
+    Some(number(&found[8..]) != Some(0))
+}
+
 /// Thread ids of a process, in ascending order.
 pub fn threads_of(pid: u32) -> Vec<u32> {
     let mut tids = numbers_in(&format!("/proc/{pid}/task"));

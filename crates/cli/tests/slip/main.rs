@@ -9,6 +9,7 @@ mod doctors;
 mod formats;
 mod harness;
 mod hostile;
+mod mallocs;
 mod moments;
 mod outputs;
 mod permissions;
