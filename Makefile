@@ -91,7 +91,9 @@ dist: release ## tarball of the command with man pages and completions, and the 
 
 .PHONY: install
 install: release ## install into PREFIX (/usr/local)
+	alloc/compile
 	install -Dm755 target/release/slip $(DESTDIR)$(PREFIX)/bin/slip
+	install -Dm644 -t $(DESTDIR)$(PREFIX)/lib/slipstream target/alloc/libslipmalloc.so target/alloc/libslipmalloc-secure.so
 	mkdir -p $(DESTDIR)$(PREFIX)/share/man/man1
 	target/release/slip man $(DESTDIR)$(PREFIX)/share/man/man1
 	mkdir -p $(DESTDIR)$(PREFIX)/share/bash-completion/completions
@@ -101,6 +103,8 @@ install: release ## install into PREFIX (/usr/local)
 uninstall: ## remove what `install` put there
 	rm -f $(DESTDIR)$(PREFIX)/bin/slip $(DESTDIR)$(PREFIX)/share/man/man1/slip.1 $(DESTDIR)$(PREFIX)/share/man/man1/slip-*.1
 	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/slip
+	rm -f $(DESTDIR)$(PREFIX)/lib/slipstream/libslipmalloc.so $(DESTDIR)$(PREFIX)/lib/slipstream/libslipmalloc-secure.so
+	[ ! -d $(DESTDIR)$(PREFIX)/lib/slipstream ] || rmdir --ignore-fail-on-non-empty $(DESTDIR)$(PREFIX)/lib/slipstream
 
 .PHONY: clean
 clean: ## remove what was built
