@@ -8,7 +8,7 @@
 
 #include "check.h"
 
-enum { THREADS = 4, SLOTS = 64, USUAL_FORKS = 300, SECONDS_FOR_A_CHILD = 60, BLOCK_BYTES = 100000 };
+enum { THREADS = 4, SLOTS = 64, USUAL_FORKS = 500, SECONDS_FOR_A_CHILD = 60, BLOCK_BYTES = 100000 };
 
 static atomic_bool stop;
 

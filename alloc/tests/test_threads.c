@@ -1,13 +1,14 @@
-/* A thousand threads come and go and free each other's blocks; nothing is lost, nothing piles up. Then one thread only takes what
- * another one only frees. */
+/* A thousand threads come and go and free each other's blocks; nothing is lost, nothing piles up. Then a thousand are there at once.
+ * Then one thread only takes what another one only frees. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 
 #include "../src/heap.h"
+#include "../src/published.h"
 #include "check.h"
 
-enum { THREADS = 1000, AT_ONCE = 8, BLOCKS = 300, SHARED = 512, FLOW = 300000, RING = 4096 };
+enum { THREADS = 1000, AT_ONCE = 8, BLOCKS = 300, SHARED = 512, FLOW = 300000, RING = 4096, STACK_BYTES = 256 << 10 };
 
 static _Atomic(unsigned char *) shared[SHARED];
 static _Atomic(void *) ring[RING];
@@ -39,6 +40,37 @@ static void *come_and_go(void *argument)
 		slip_free(atomic_exchange(&shared[next_random(&state) % SHARED], own[at]));
 	}
 	return NULL;
+}
+
+/* All have a cache at the same time. */
+static void *be_there(void *barrier)
+{
+	void *block = slip_malloc(100);
+	CHECK(block != NULL);
+	pthread_barrier_wait(barrier);
+	CHECK(atomic_load(&published()->caches) > 1);
+	pthread_barrier_wait(barrier);
+	slip_free(block);
+	return NULL;
+}
+
+static void all_at_once(void)
+{
+	static pthread_t threads[THREADS];
+	pthread_attr_t small;
+	pthread_barrier_t barrier;
+	CHECK(pthread_attr_init(&small) == 0 && pthread_attr_setstacksize(&small, STACK_BYTES) == 0);
+	CHECK(pthread_barrier_init(&barrier, NULL, THREADS + 1) == 0);
+	for (int at = 0; at < THREADS; at++) {
+		CHECK(pthread_create(&threads[at], &small, be_there, &barrier) == 0);
+	}
+	pthread_barrier_wait(&barrier);
+	CHECK(atomic_load(&published()->caches) == THREADS + 1);
+	pthread_barrier_wait(&barrier);
+	for (int at = 0; at < THREADS; at++) {
+		CHECK(pthread_join(threads[at], NULL) == 0);
+	}
+	CHECK(atomic_load(&published()->caches) == 1);
 }
 
 static void *produce(void *argument)
@@ -82,6 +114,14 @@ int main(void)
 	for (int at = 0; at < SHARED; at++) {
 		slip_free(shared[at]);
 	}
+	CHECK(bytes_taken() == 0);
+
+	uint64_t arena_bytes = published()->arena_bytes;
+	all_at_once();
+	/* What one generation of threads leaves, the next one takes. */
+	uint64_t of_many = published()->arena_bytes;
+	all_at_once();
+	CHECK(of_many > arena_bytes && published()->arena_bytes == of_many);
 	CHECK(bytes_taken() == 0);
 
 	CHECK(pthread_create(&producer, NULL, produce, NULL) == 0);
