@@ -117,7 +117,7 @@ static unsigned check(const char *what, const void *block)
 		if (number * class_bytes[class] != offset || number >= slab_block_count(class)) {
 			misuse(what, block, "is not the start of a block");
 		}
-		secure_check(what, block, slab, number);
+		secure_check(what, block);
 	}
 	return class;
 }
@@ -132,7 +132,7 @@ static size_t bytes_of(const char *what, const void *block)
 static inline void *handed_out(void *block)
 {
 	if (block != NULL && region.classes[region_slab_number(block)] != 0) {
-		secure_take(block, region.classes[region_slab_number(block)]);
+		secure_take(block);
 	}
 	return block;
 }
@@ -150,7 +150,7 @@ static inline void *take_of_class(unsigned class, size_t bytes)
 	void *block = top[-1];
 	if (LIKELY(block != NULL)) {
 		cache->top[class] = top - 1;
-		secure_take(block, class);
+		secure_take(block);
 		return block;
 	}
 	return malloc_slowly(bytes);
@@ -178,7 +178,7 @@ static inline void put(void *block)
 		void **top = cache->top[class];
 #ifdef SLIPMALLOC_SECURE
 		if (class != 0) {
-			secure_put(block, slab, class);
+			secure_put(block, class);
 		}
 #endif
 		if (LIKELY(!magazine_is_full(top))) {

@@ -13,6 +13,13 @@ static const size_t MOST_BYTES = (size_t)16 << 40;
 static const size_t LEAST_BYTES = 4 * SUPERSLAB_BYTES;
 static const size_t PAGE_BYTES = 4096;
 
+/* Of `region.live`, for each superslab. */
+#ifdef SLIPMALLOC_SECURE
+static const size_t LIVE_BYTES = SUPERSLAB_BYTES / CLASS_GRANULE / 8;
+#else
+static const size_t LIVE_BYTES = 0;
+#endif
+
 region_t region;
 static lock_t lock;
 
@@ -25,8 +32,8 @@ static size_t bytes_wanted(void)
 	return bytes;
 }
 
-/* A page that stays unusable, the published one, descriptions of superslabs, classes of slabs, bitmaps, then, from a multiple of
- * 2 MiB on, the blocks. */
+/* A page that stays unusable, the published one, descriptions of superslabs, the map of the secure build, classes of slabs, bitmaps,
+ * then, from a multiple of 2 MiB on, the blocks. */
 static bool reserve(size_t bytes, size_t wanted)
 {
 	size_t superslabs = bytes / SUPERSLAB_BYTES;
@@ -36,12 +43,15 @@ static bool reserve(size_t bytes, size_t wanted)
 	size_t map_bytes = class_map_bytes + 4 * words * sizeof(uint64_t);
 
 	map_bytes = (map_bytes + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1);
-	size_t total = PAGE_BYTES + PUBLISHED_BYTES + description_bytes + map_bytes + SUPERSLAB_BYTES + bytes;
+	size_t live_bytes = superslabs * LIVE_BYTES;
+	size_t total =
+		PAGE_BYTES + PUBLISHED_BYTES + description_bytes + live_bytes + map_bytes + SUPERSLAB_BYTES + bytes;
 	char *start = os_reserve(total);
 	if (start == NULL) {
 		return false;
 	}
-	char *page = start + PAGE_BYTES, *descriptions = page + PUBLISHED_BYTES, *maps = descriptions + description_bytes;
+	char *page = start + PAGE_BYTES, *descriptions = page + PUBLISHED_BYTES;
+	char *live = descriptions + description_bytes, *maps = live + live_bytes;
 	if (!os_commit(page, PUBLISHED_BYTES) || !os_commit(maps, map_bytes)) {
 		os_unreserve(start, total);
 		return false;
@@ -49,6 +59,9 @@ static bool reserve(size_t bytes, size_t wanted)
 	published_begin(page, bytes, wanted);
 	region.superslabs = (superslab_t *)descriptions;
 	region.superslab_count = superslabs;
+#ifdef SLIPMALLOC_SECURE
+	region.live = (_Atomic uint64_t *)live;
+#endif
 	region.recent = (uint64_t *)maps;
 	region.aged = region.recent + words;
 	region.zero = region.aged + words;
@@ -77,11 +90,21 @@ bool region_is_ready(void)
 	return ready;
 }
 
+static bool commit_live(size_t from, size_t to)
+{
+#ifdef SLIPMALLOC_SECURE
+	return os_commit((char *)region.live + from * LIVE_BYTES, (to - from) * LIVE_BYTES);
+#else
+	return from <= to;
+#endif
+}
+
 static bool make_usable(size_t from, size_t to)
 {
 	char *start = region_address(from * SLABS_IN_SUPERSLAB);
 	size_t bytes = (to - from) * SUPERSLAB_BYTES;
-	if (!os_commit(&region.superslabs[from], (to - from) * sizeof(superslab_t)) || !os_commit(start, bytes)) {
+	if (!os_commit(&region.superslabs[from], (to - from) * sizeof(superslab_t)) || !commit_live(from, to) ||
+	    !os_commit(start, bytes)) {
 		return false;
 	}
 	atomic_store_explicit(&region.usable, to, memory_order_relaxed);

@@ -14,6 +14,10 @@ typedef struct {
 	uint8_t *classes;
 	superslab_t *superslabs;
 	size_t superslab_count;
+#ifdef SLIPMALLOC_SECURE
+	/* A bit for each 16 bytes of superslabs, set where a block of the program begins. */
+	_Atomic uint64_t *live;
+#endif
 	/* Superslabs that may be touched, with their description. Grows only. */
 	_Atomic size_t usable;
 	/* One bit for each superslab. Free ones: freed since the last turn of decay, before it, and those that read as zero. */

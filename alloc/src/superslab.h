@@ -54,10 +54,6 @@ struct __attribute__((aligned(4096))) superslab {
 	slab_t slabs[SLABS_IN_SUPERSLAB];
 	/* Set for each block that the slab has to give. */
 	uint64_t free_blocks[SLABS_IN_SUPERSLAB][SLAB_BITMAP_WORDS];
-#ifdef SLIPMALLOC_SECURE
-	/* Set for each block that is with the program. */
-	_Atomic uint64_t live_blocks[SLABS_IN_SUPERSLAB][SLAB_BITMAP_WORDS];
-#endif
 };
 
 #endif
