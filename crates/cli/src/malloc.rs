@@ -245,7 +245,7 @@ fn table(page: &MallocPage) -> String {
         "blocks up to 32 KiB",
         small,
         format!(
-            "{} blocks, with the program or in the caches of {} threads",
+            "{} blocks, with the program or in caches of threads (now {})",
             page.sum(MallocClass::blocks),
             page.caches
         ),
@@ -283,7 +283,7 @@ fn table(page: &MallocPage) -> String {
     );
     let _ = writeln!(
         text,
-        "                        {:>10}  returns, {} of them emptied into slabs; {} more in {} turns of decay",
+        "                        {:>10}  returns, {} of them emptied into slabs; by decay {} more (turns: {})",
         page.sum(|class| class.returns_kept.saturating_add(class.returns_emptied)),
         page.sum(|class| class.returns_emptied),
         page.magazines_decayed,
@@ -299,7 +299,7 @@ fn table(page: &MallocPage) -> String {
         let build = if page.is_secure { "the secure build; " } else { "" };
         let _ = writeln!(
             text,
-            "  note                    {build}forked {} times, counts go on from before",
+            "  note                    {build}forks since the library was loaded: {}; counts go on from before",
             page.forks
         );
     }
