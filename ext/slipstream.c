@@ -212,6 +212,7 @@ PHP_RSHUTDOWN_FUNCTION(slipstream)
 
 static int post_deactivate(void)
 {
+	slip_keep_end();
 	slip_request_after();
 	return SUCCESS;
 }

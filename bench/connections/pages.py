@@ -192,14 +192,21 @@ class Memcached:
 class Pages:
     """Requests to one pool."""
 
-    def __init__(self, port, way):
-        self.client, self.way = fpm.Client(port), way
+    def __init__(self, port, way, script="page"):
+        self.client, self.way, self.script = fpm.Client(port), way, script
 
     def ask(self, do, **query):
         words = "&".join(f"{name}={value}" for name, value in {"do": do, **query}.items())
         begin = time.monotonic()
-        response = self.client.ask(f"/{self.way}/page.php?{words}")
+        response = self.client.ask(f"/{self.way}/{self.script}.php?{words}")
         took_s = time.monotonic() - begin
         if response.status != 200:
             raise fpm.Failed(f"{words}: {response.status} {response.body[:200]!r}")
         return {**json.loads(response.body), "took_s": took_s}
+
+    def ask_failing(self, do, **query):
+        """A request that ends by a fatal error."""
+        words = "&".join(f"{name}={value}" for name, value in {"do": do, **query}.items())
+        response = self.client.ask(f"/{self.way}/{self.script}.php?{words}")
+        if response.status != 500:
+            raise fpm.Failed(f"{words}: {response.status} {response.body[:200]!r}")

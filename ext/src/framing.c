@@ -7,10 +7,33 @@
 #define MAX_STRINGS (1024 * 1024)
 #define MAX_BYTES (512ll * 1024 * 1024)
 
-/* RESET leaves these on (Redis 7.0): CLIENT NO-EVICT, CLIENT NO-TOUCH. */
-static const char stays[] = "client no-";
-/* A client's own: if it does not read the answer, nothing tells that from the answer to ours. */
-static const char reset[] = "reset";
+/* Commands that leave something on the connection, by how they begin. */
+static const struct {
+	const char *begin;
+	enum {STAYS, TOLD, OPENS, ENDS} leaves;
+} commands[] = {
+	/* RESET leaves these on (Redis 7.0). */
+	{"client no-", STAYS},
+	/* A client's own: if it does not read the answer, nothing tells that from the answer to ours. */
+	{"reset", STAYS},
+	/* What a server does not show that asks for a password of the first user alone; before Redis 7.0; at all. */
+	{"auth", TOLD},
+	{"hello", TOLD},
+	{"watch", TOLD},
+	/* It is about the next command, or there is no answer, or not only one. */
+	{"asking", TOLD},
+	{"client caching", TOLD},
+	{"client reply", TOLD},
+	{"monitor", TOLD},
+	{"psubscribe", TOLD},
+	{"psync", TOLD},
+	{"ssubscribe", TOLD},
+	{"subscribe", TOLD},
+	{"sync", TOLD},
+	{"multi", OPENS},
+	{"exec", ENDS},
+	{"discard", ENDS},
+};
 
 static void note_begin(slip_framing_t *framing, char byte)
 {
@@ -26,10 +49,26 @@ static bool does_begin(const char *at, int64_t length, const char *word)
 	return length >= (int64_t) strlen(word) && strncasecmp(at, word, strlen(word)) == 0;
 }
 
+/* What a whole command leaves, of which the begin is noted. */
+static void note_command(slip_framing_t *framing)
+{
+	for (size_t at = 0; at < sizeof commands / sizeof *commands; at++) {
+		/* Most are told by their first letter. */
+		if ((*framing->begin | ' ') != *commands[at].begin || !does_begin(framing->begin, framing->begun, commands[at].begin)) {
+			continue;
+		}
+		framing->stays |= commands[at].leaves == STAYS;
+		framing->told |= commands[at].leaves == TOLD;
+		if (commands[at].leaves == OPENS || commands[at].leaves == ENDS) {
+			framing->is_open = commands[at].leaves == OPENS;
+		}
+	}
+	framing->begun = 0;
+}
+
 static void end_command(slip_framing_t *framing)
 {
-	framing->stays |= does_begin(framing->begin, framing->begun, stays) || does_begin(framing->begin, framing->begun, reset);
-	framing->begun = 0;
+	note_command(framing);
 	framing->place = SLIP_AT_COMMAND;
 }
 
@@ -86,7 +125,7 @@ static const char *pass_number(const char *at, const char *end, int64_t *number)
 static const char *pass_array(slip_framing_t *framing, const char *at, const char *end)
 {
 	int64_t strings, length;
-	bool is_client = false, does_stay = false;
+	bool is_client = false;
 
 	at = pass_number(at + 1, end, &strings);
 	if (!at || !strings || strings > MAX_STRINGS) {
@@ -95,17 +134,19 @@ static const char *pass_array(slip_framing_t *framing, const char *at, const cha
 	for (int64_t number = 0; number < strings; number++) {
 		at = at < end && *at == '$' ? pass_number(at + 1, end, &length) : NULL;
 		if (!at || length > MAX_BYTES || end - at < length + 2) {
+			framing->begun = 0;
 			return NULL;
 		}
-		if (number == 0) {
+		if (number == 0 || (number == 1 && is_client)) {
+			for (int64_t byte = 0; byte < length && framing->begun < SLIP_FRAMING_BEGIN; byte++) {
+				note_begin(framing, at[byte]);
+			}
+			note_begin(framing, ' ');
 			is_client = length == 6 && does_begin(at, length, "client");
-			does_stay = does_begin(at, length, reset);
-		} else if (number == 1 && is_client) {
-			does_stay = does_begin(at, length, "no-");
 		}
 		at += length + 2;
 	}
-	framing->stays |= does_stay;
+	note_command(framing);
 	return at;
 }
 

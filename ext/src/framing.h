@@ -30,6 +30,10 @@ typedef struct {
 	size_t begun;
 	/* A command has set what no reset undoes, or has an answer like that to the reset. */
 	bool stays;
+	/* A command has set what the server may not show if it is asked, or it may not be asked after it. */
+	bool told;
+	/* Commands are queued up, as far as it has not refused to. */
+	bool is_open;
 } slip_framing_t;
 
 /* Reads on. */

@@ -340,6 +340,7 @@ slip_image_t *slip_image_take(slip_key_t *key)
 	wipe_open_files(image);
 	wipe_patterns(image);
 	slip_resources_leave_out(image);
+	slip_resources_put_to_sleep(image);
 	slip_secrets_wipe(image);
 	image->objects = slip_objects_hide(image);
 	if (!slip_secrets_check(image)) {

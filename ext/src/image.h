@@ -12,6 +12,7 @@ typedef struct {
 	void *pointer;
 	int fd, kept_fd; /* of a plain file: its number in the image, and our own duplicate */
 	off_t position;
+	php_stream *connection; /* to one of the servers, that rests at the end of a request, or NULL */
 } slip_kept_t;
 
 /* A saved state. Lives in process memory; `state` and what it leads to lie in the image. */

@@ -33,6 +33,11 @@ slip_server_t *slip_keep_find(bool is_unix, bool is_tls, const char *resource, s
 	return NULL;
 }
 
+bool slip_keep_is_asked_for(void)
+{
+	return server_count > 0;
+}
+
 /* Where they are counted: memory of this worker alone, with a name by which it is found from outside. */
 static struct slip_kept_page *make_page(void)
 {
@@ -111,6 +116,12 @@ void slip_keep_shutdown(void)
 void slip_keep_begin(void)
 {
 	/* What a request that was broken off did not close. */
+	slip_streams_forget();
+}
+
+void slip_keep_end(void)
+{
+	/* Streams of an image that were used after the others had gone. */
 	slip_streams_forget();
 }
 

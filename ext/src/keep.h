@@ -14,11 +14,15 @@ void slip_keep_startup(void);
 PHP_INI_MH(slip_keep_on_change);
 void slip_keep_shutdown(void);
 
-/* A request begins. */
+/* A request begins; it has ended, and its streams are gone. */
 void slip_keep_begin(void);
+void slip_keep_end(void);
 
 /* The server that a client means, if its connections are kept; with TLS only one that has it. */
 slip_server_t *slip_keep_find(bool is_unix, bool is_tls, const char *resource, size_t length);
+
+/* Whether it names any. */
+bool slip_keep_is_asked_for(void);
 
 void slip_keep_fill(zval *array);
 void slip_keep_info(void);

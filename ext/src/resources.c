@@ -14,6 +14,7 @@
 #include "path.h"
 #include "proc.h"
 #include "refuse.h"
+#include "streams.h"
 
 /* Filters that keep all they have in the request heap. */
 static const char *const allowed_filters[] = {"string.", "user-filter"};
@@ -60,8 +61,11 @@ static const char *check_stream(php_stream *stream, int *fd)
 	if (stream->ops == &php_stream_memory_ops || stream->ops == &php_stream_temp_ops) {
 		return NULL;
 	}
+	if (slip_streams_is_ours(stream)) {
+		return slip_streams_may_sleep(stream);
+	}
 	if (stream->ops != &php_stream_stdio_ops) {
-		return "only plain files and streams in memory can be kept open";
+		return "only plain files, streams in memory and connections to servers in slipstream.keep can be kept open";
 	}
 	if (_php_stream_cast(stream, PHP_STREAM_AS_FD_FOR_SELECT | PHP_STREAM_CAST_INTERNAL, (void **) fd, 0) != SUCCESS
 			|| fstat(*fd, &status) != 0) {
@@ -105,13 +109,14 @@ bool slip_resources_check(slip_image_t *image)
 	ZEND_HASH_FOREACH_NUM_KEY_VAL(&EG(regular_list), handle, entry) {
 		zend_resource *resource = Z_PTR_P(entry);
 		const char *type = zend_rsrc_list_get_rsrc_type(resource), *reason = NULL;
-		slip_kept_t kept = {handle, resource, -1, -1, 0};
+		slip_kept_t kept = {handle, resource, -1, -1, 0, NULL};
 
 		if (resource->type < 0 || is_script(resource)) {
 			continue; /* closed already, or not the script's */
 		}
 		if (resource->type == php_file_le_stream()) {
 			reason = check_stream(resource->ptr, &kept.fd);
+			kept.connection = slip_streams_is_ours(resource->ptr) ? resource->ptr : NULL;
 		} else if (resource->type == php_file_le_stream_filter()) {
 			reason = filters_allowed(resource->ptr) ? NULL : "it holds native memory";
 		} else if (resource->type != php_le_stream_context() && (!type || strcmp(type, "stream factory") != 0)) {
@@ -150,6 +155,16 @@ void slip_resources_leave_out(slip_image_t *image)
 	}
 }
 
+void slip_resources_put_to_sleep(const slip_image_t *image)
+{
+	for (uint32_t i = 0; i < image->kept_count; i++) {
+		const php_stream *stream = image->kept[i].connection;
+		if (stream) {
+			slip_streams_put_to_sleep(stream, slip_image_at(image, stream), slip_image_at(image, stream->abstract));
+		}
+	}
+}
+
 void slip_resources_hide(const slip_image_t *image)
 {
 	/* Without its destructor, which would close them. Taken out and not emptied: a list that a request has made a hash finds
@@ -159,6 +174,10 @@ void slip_resources_hide(const slip_image_t *image)
 	for (uint32_t i = 0; i < image->kept_count; i++) {
 		zval *entry = zend_hash_index_find(&EG(regular_list), image->kept[i].handle);
 		if (entry && Z_PTR_P(entry) == image->kept[i].pointer) {
+			const zend_resource *resource = Z_PTR_P(entry);
+			if (resource->ptr && resource->ptr == image->kept[i].connection) {
+				slip_streams_rest(resource->ptr);
+			}
 			zend_hash_index_del(&EG(regular_list), image->kept[i].handle);
 		}
 	}
@@ -198,6 +217,9 @@ void slip_resources_release(slip_image_t *image, bool unused)
 {
 	for (uint32_t i = 0; i < image->kept_count; i++) {
 		const slip_kept_t *kept = &image->kept[i];
+		if (kept->connection) {
+			slip_streams_drop(kept->connection);
+		}
 		if (kept->kept_fd < 0) {
 			continue;
 		}

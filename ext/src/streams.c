@@ -1,5 +1,6 @@
 #include "streams.h"
 
+#include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <string.h>
@@ -10,6 +11,7 @@
 #include "php_network.h"
 
 #include "framing.h"
+#include "fresh.h"
 #include "keep.h"
 #include "memcached.h"
 #include "settings.h"
@@ -21,8 +23,8 @@ typedef struct {
 	php_stream_transport_factory factory;
 	const php_stream_ops *theirs;
 	php_stream_ops ours;
-	/* As long as a stream has a connection whose encryption may turn out to be another one. */
-	php_stream_ops holding;
+	/* As long as a stream has a connection whose encryption may turn out to be another one; as long as it has none. */
+	php_stream_ops holding, asleep;
 } slip_transport_t;
 
 /* A stream that leads to one of the servers. */
@@ -47,7 +49,20 @@ typedef struct {
 	bool awaits_begin;
 	struct timeval timeout;
 	bool has_timeout;
+	/* -1, or the socket of a stream of an image, which nobody closes at the end of a request but us. */
+	int image_fd;
 } slip_link_t;
+
+/* A stream of an image, and how it was connected. */
+typedef struct {
+	slip_transport_t *transport;
+	char *resource;
+	struct timeval timeout;
+	bool has_timeout;
+	int no_delay, keep_alive;
+	/* This request could not have a connection for it. */
+	bool is_lost;
+} slip_sleeper_t;
 
 static slip_transport_t transports[] = {
 	{.name = "tcp"},
@@ -62,7 +77,7 @@ static slip_transport_t transports[] = {
 #define TRANSPORTS (sizeof transports / sizeof *transports)
 
 /* By the address of the stream. Not in the request's memory, which a snapshot may put back. */
-static HashTable links;
+static HashTable links, sleepers;
 /* The one that was looked up last: most often it is asked for again. */
 static const php_stream *last_stream;
 static slip_link_t *last_link;
@@ -90,6 +105,11 @@ static slip_link_t *link_of(const php_stream *stream)
 
 static void forget_link(const php_stream *stream)
 {
+	slip_link_t *link = link_of(stream);
+
+	if (link) {
+		link->image_fd = -1;
+	}
 	last_stream = NULL;
 	zend_hash_index_del(&links, (zend_ulong) (uintptr_t) stream);
 }
@@ -108,13 +128,24 @@ static void free_link(zval *entry)
 	}
 	/* And so is the socket of one that was held. */
 	slip_tls_free(&link->held.tls, false);
+	if (link->image_fd >= 0) {
+		close(link->image_fd);
+	}
 	pefree(link, 1);
+}
+
+static void free_sleeper(zval *entry)
+{
+	slip_sleeper_t *sleeper = Z_PTR_P(entry);
+
+	pefree(sleeper->resource, 1);
+	pefree(sleeper, 1);
 }
 
 static slip_transport_t *transport_of(const php_stream *stream)
 {
 	for (size_t at = 0; at < TRANSPORTS; at++) {
-		if (stream->ops == &transports[at].ours || stream->ops == &transports[at].holding) {
+		if (stream->ops == &transports[at].ours || stream->ops == &transports[at].holding || stream->ops == &transports[at].asleep) {
 			return &transports[at];
 		}
 	}
@@ -231,8 +262,6 @@ static bool reconnect(php_stream *stream, slip_link_t *link, php_stream_xport_pa
 	set_no_delay(stream, link, parked.fd);
 	if (is_late(link)) {
 		link->held = parked;
-		link->has_timeout = parameters->inputs.timeout != NULL;
-		link->timeout = link->has_timeout ? *parameters->inputs.timeout : (struct timeval) {0};
 		stream->ops = &link->transport->holding;
 	} else if (parked.tls.handle && !slip_tls_put_in(stream, &parked.tls)) {
 		slip_tls_free(&parked.tls, false);
@@ -278,6 +307,8 @@ static int connect_stream(php_stream *stream, slip_link_t *link, int value, php_
 	struct slip_kept_counts *counts = link->server->counts;
 
 	counts->asked++;
+	link->has_timeout = parameters->inputs.timeout != NULL;
+	link->timeout = link->has_timeout ? *parameters->inputs.timeout : (struct timeval) {0};
 	if (link->transport->is_tls) {
 		note_options(stream, link, 0);
 	}
@@ -308,6 +339,11 @@ static int encrypt(php_stream *stream, slip_link_t *link, int value, php_stream_
 {
 	bool is_setup = parameters->op == STREAM_XPORT_CRYPTO_OP_SETUP, does_begin = !is_setup && parameters->inputs.activate;
 
+	if (link->image_fd >= 0) {
+		/* What the library has of it would be lost with the request's memory. Its server is one without TLS. */
+		parameters->outputs.returncode = -1;
+		return PHP_STREAM_OPTION_RETURN_OK;
+	}
 	if (does_begin && link->awaits_begin) {
 		link->awaits_begin = false;
 		parameters->outputs.returncode = 1;
@@ -392,6 +428,18 @@ static int unfit(const php_stream *stream, const slip_link_t *link, int close_ha
 	return is_whole ? -1 : SLIP_KEPT_HALF;
 }
 
+/* What has to be closed stays in the stream. */
+static void park(php_stream *stream, slip_link_t *link, int close_handle)
+{
+	int reason = unfit(stream, link, close_handle);
+
+	if (reason >= 0) {
+		link->server->counts->refused[reason]++;
+	} else {
+		slip_parked_put(link->server, stream, &link->tls, is_late(link), slip_keep_connections(), slip_keep_seconds());
+	}
+}
+
 static int on_close(php_stream *stream, int close_handle)
 {
 	slip_transport_t *transport = transport_of(stream);
@@ -399,12 +447,7 @@ static int on_close(php_stream *stream, int close_handle)
 	php_netstream_data_t *data = stream->abstract;
 
 	if (link && data && data->socket != -1) {
-		int reason = unfit(stream, link, close_handle);
-		if (reason >= 0) {
-			link->server->counts->refused[reason]++;
-		} else {
-			slip_parked_put(link->server, stream, &link->tls, is_late(link), slip_keep_connections(), slip_keep_seconds());
-		}
+		park(stream, link, close_handle);
 	}
 	forget_link(stream);
 	stream->ops = transport->theirs;
@@ -492,13 +535,19 @@ static bool use_held(php_stream *stream, slip_link_t *link, const php_stream_xpo
 	return true;
 }
 
+/* What is asked of the stream alone, and not of its connection. */
+static bool is_of_stream(int option)
+{
+	return option == PHP_STREAM_OPTION_READ_TIMEOUT || option == PHP_STREAM_OPTION_META_DATA_API || option == PHP_STREAM_OPTION_READ_BUFFER
+		|| option == PHP_STREAM_OPTION_WRITE_BUFFER;
+}
+
 static int on_held_set_option(php_stream *stream, int option, int value, void *parameters)
 {
 	slip_link_t *link = link_of(stream);
 	php_stream_xport_crypto_param *crypto = parameters;
 
-	if (!link || option == PHP_STREAM_OPTION_READ_TIMEOUT || option == PHP_STREAM_OPTION_META_DATA_API
-			|| option == PHP_STREAM_OPTION_READ_BUFFER || option == PHP_STREAM_OPTION_WRITE_BUFFER) {
+	if (!link || is_of_stream(option)) {
 		return delegate(stream, option, value, parameters);
 	}
 	if (option == PHP_STREAM_OPTION_CRYPTO_API && use_held(stream, link, crypto)) {
@@ -518,6 +567,216 @@ static int on_held_close(php_stream *stream, int close_handle)
 	return on_close(stream, close_handle);
 }
 
+/* ---- streams of an image ---- */
+
+/* Longest that a server is waited for which is asked what it knows of a connection, milliseconds. */
+#define MOST_PATIENCE_MS 60000
+
+/* Why a stream cannot be part of an image; others than these do not come up. */
+static const char *const restless[SLIP_KEPT_REASONS] = {
+	[SLIP_KEPT_CLOSED] = "its connection was closed",
+	[SLIP_KEPT_UNREAD] = "a reply on its connection is not read",
+	[SLIP_KEPT_HALF] = "half a command was written to its connection",
+	[SLIP_KEPT_STAYS] = "a command has set on its connection what no reset undoes",
+	[SLIP_KEPT_LATE] = "the server has not said what it knows of its connection",
+	[SLIP_KEPT_TIMEOUT] = "a read from its connection has timed out",
+	[SLIP_KEPT_ENCRYPTED] = "its connection is encrypted",
+	[SLIP_KEPT_EXPORTED] = "the socket of its connection was given away",
+	[SLIP_KEPT_FORKED] = "its connection is another process's",
+	[SLIP_KEPT_OPTIONS] = "its connection is encrypted",
+};
+
+bool slip_streams_is_ours(const php_stream *stream)
+{
+	return is_started && (stream->ops == &transport_of(stream)->ours || stream->ops == &transport_of(stream)->holding) && link_of(stream);
+}
+
+/* As long as the stream itself would wait for a reply. */
+static int patience_ms(const php_netstream_data_t *data)
+{
+	bool is_patient = data->timeout.tv_sec < 0 || data->timeout.tv_sec >= MOST_PATIENCE_MS / 1000;
+	return is_patient ? MOST_PATIENCE_MS : (int) (data->timeout.tv_sec * 1000 + data->timeout.tv_usec / 1000);
+}
+
+/* What a client has said of itself would be gone with the connection, and it would not know. */
+static const char *check_fresh(slip_link_t *link, const php_netstream_data_t *data)
+{
+	const slip_framing_t *written = &link->written.redis;
+
+	if (written->is_open) {
+		return "a transaction is open on its connection";
+	}
+	if (written->told) {
+		return "its connection is not like a new one: a password, a version of the protocol or another state was given on it";
+	}
+	switch (slip_fresh_ask(data->socket, patience_ms(data))) {
+		case SLIP_FRESH:
+			return NULL;
+		case SLIP_NOT_FRESH:
+			return "its connection is not like a new one: a database, a name, a user or another state was given on it";
+		default:
+			/* The answer may come yet. It must not be taken for that to the client's next command. */
+			shutdown(data->socket, SHUT_RDWR);
+			note_unfit(link, SLIP_KEPT_LATE);
+			return restless[SLIP_KEPT_LATE];
+	}
+}
+
+const char *slip_streams_may_sleep(php_stream *stream)
+{
+	slip_link_t *link = link_of(stream);
+	const php_netstream_data_t *data = stream->abstract;
+	char unread;
+
+	if (link->server->kind->is_tls) {
+		return restless[SLIP_KEPT_ENCRYPTED];
+	}
+	if (data->socket == -1) {
+		return restless[SLIP_KEPT_CLOSED];
+	}
+	int reason = unfit(stream, link, 1);
+	if (reason >= 0) {
+		return restless[reason];
+	}
+	if (!data->is_blocked) {
+		return "its connection does not block";
+	}
+	ssize_t length = recv(data->socket, &unread, 1, MSG_PEEK | MSG_DONTWAIT);
+	if (length >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK)) {
+		return restless[length > 0 ? SLIP_KEPT_UNREAD : SLIP_KEPT_CLOSED];
+	}
+	/* memcached knows nothing of a connection but what makes it unfit. */
+	return link->server->kind->is_memcached ? NULL : check_fresh(link, data);
+}
+
+void slip_streams_put_to_sleep(const php_stream *stream, php_stream *saved, php_netstream_data_t *saved_data)
+{
+	const slip_link_t *link = link_of(stream);
+	slip_sleeper_t *sleeper = pecalloc(1, sizeof *sleeper, 1);
+	socklen_t length = sizeof(int);
+
+	sleeper->transport = link->transport;
+	sleeper->resource = pestrdup(link->server->resource, 1);
+	sleeper->timeout = link->timeout;
+	sleeper->has_timeout = link->has_timeout;
+	if (!link->server->is_unix) {
+		/* phpredis sets them on the socket itself. */
+		getsockopt(saved_data->socket, IPPROTO_TCP, TCP_NODELAY, &sleeper->no_delay, &length);
+		length = sizeof(int);
+		getsockopt(saved_data->socket, SOL_SOCKET, SO_KEEPALIVE, &sleeper->keep_alive, &length);
+	}
+	zend_hash_index_update_ptr(&sleepers, (zend_ulong) (uintptr_t) stream, sleeper);
+	saved->ops = &link->transport->asleep;
+	saved_data->socket = -1;
+}
+
+static slip_sleeper_t *sleeper_of(const php_stream *stream)
+{
+	return zend_hash_index_find_ptr(&sleepers, (zend_ulong) (uintptr_t) stream);
+}
+
+void slip_streams_rest(php_stream *stream)
+{
+	slip_link_t *link = link_of(stream);
+	slip_sleeper_t *sleeper = sleeper_of(stream);
+	php_netstream_data_t *data = stream->abstract;
+
+	if (link && data->socket != -1) {
+		park(stream, link, 1);
+	}
+	if (data->socket != -1) {
+		close(data->socket);
+		data->socket = -1;
+	}
+	forget_link(stream);
+	/* A destructor, or what ends the session, may need it again. */
+	stream->ops = &sleeper->transport->asleep;
+}
+
+void slip_streams_drop(const php_stream *stream)
+{
+	if (is_started) {
+		zend_hash_index_del(&sleepers, (zend_ulong) (uintptr_t) stream);
+	}
+}
+
+static slip_link_t *add_link(php_stream *stream, slip_transport_t *transport, slip_server_t *server)
+{
+	slip_link_t *link = pecalloc(1, sizeof *link, 1);
+
+	*link = (slip_link_t) {.server = server, .transport = transport, .pid = getpid(), .unfit = -1, .image_fd = -1};
+	begin_writing(link, false);
+	last_stream = NULL;
+	zend_hash_index_update_ptr(&links, (zend_ulong) (uintptr_t) stream, link);
+	stream->ops = &transport->ours;
+	return link;
+}
+
+/* A connection for it, as if it had been made now. False if there is none: for this request it is a connection that was lost. */
+static bool wake(php_stream *stream)
+{
+	slip_sleeper_t *sleeper = sleeper_of(stream);
+	const php_netstream_data_t *data = stream->abstract;
+	slip_transport_t *transport = transport_of(stream);
+	slip_server_t *server = sleeper && !sleeper->is_lost ? slip_keep_find(transport->is_unix, false, sleeper->resource, strlen(sleeper->resource)) : NULL;
+
+	if (server && !server->kind->is_tls) {
+		php_stream_xport_param parameters = {.op = STREAM_XPORT_OP_CONNECT, .want_errortext = true};
+		slip_link_t *link = add_link(stream, transport, server);
+		parameters.inputs.name = sleeper->resource;
+		parameters.inputs.namelen = strlen(sleeper->resource);
+		parameters.inputs.timeout = sleeper->has_timeout ? &sleeper->timeout : NULL;
+		connect_stream(stream, link, 0, &parameters);
+		if (parameters.outputs.error_text) {
+			zend_string_release(parameters.outputs.error_text);
+		}
+		if (parameters.outputs.returncode == 0 && data->socket != -1) {
+			link->image_fd = data->socket;
+			if (!transport->is_unix) {
+				setsockopt(data->socket, IPPROTO_TCP, TCP_NODELAY, &sleeper->no_delay, sizeof(int));
+				setsockopt(data->socket, SOL_SOCKET, SO_KEEPALIVE, &sleeper->keep_alive, sizeof(int));
+			}
+			return true;
+		}
+		forget_link(stream);
+		stream->ops = &transport->asleep;
+	}
+	if (sleeper) {
+		sleeper->is_lost = true;
+	}
+	stream->eof = 1;
+	return false;
+}
+
+static ssize_t on_asleep_write(php_stream *stream, const char *data, size_t length)
+{
+	return wake(stream) ? on_write(stream, data, length) : -1;
+}
+
+static ssize_t on_asleep_read(php_stream *stream, char *data, size_t length)
+{
+	return wake(stream) ? transport_of(stream)->theirs->read(stream, data, length) : -1;
+}
+
+static int on_asleep_cast(php_stream *stream, int how, void **result)
+{
+	return wake(stream) ? on_cast(stream, how, result) : FAILURE;
+}
+
+static int on_asleep_set_option(php_stream *stream, int option, int value, void *parameters)
+{
+	if (is_of_stream(option)) {
+		return delegate(stream, option, value, parameters);
+	}
+	return wake(stream) ? on_set_option(stream, option, value, parameters) : PHP_STREAM_OPTION_RETURN_ERR;
+}
+
+static int on_asleep_close(php_stream *stream, int close_handle)
+{
+	stream->ops = transport_of(stream)->theirs;
+	return stream->ops->close(stream, close_handle);
+}
+
 /* ---- making streams ---- */
 
 static slip_transport_t *transport_named(const char *protocol, size_t length)
@@ -533,7 +792,7 @@ static slip_transport_t *transport_named(const char *protocol, size_t length)
 static void take_functions(slip_transport_t *transport, const php_stream_ops *theirs)
 {
 	transport->theirs = theirs;
-	transport->ours = transport->holding = *theirs;
+	transport->ours = transport->holding = transport->asleep = *theirs;
 	transport->ours.write = on_write;
 	transport->ours.cast = on_cast;
 	transport->ours.close = on_close;
@@ -543,6 +802,11 @@ static void take_functions(slip_transport_t *transport, const php_stream_ops *th
 	transport->holding.cast = on_held_cast;
 	transport->holding.close = on_held_close;
 	transport->holding.set_option = on_held_set_option;
+	transport->asleep.write = on_asleep_write;
+	transport->asleep.read = on_asleep_read;
+	transport->asleep.cast = on_asleep_cast;
+	transport->asleep.close = on_asleep_close;
+	transport->asleep.set_option = on_asleep_set_option;
 }
 
 static php_stream *make(const char *protocol, size_t protocol_length, const char *resource, size_t length, const char *persistent_id,
@@ -561,12 +825,7 @@ static php_stream *make(const char *protocol, size_t protocol_length, const char
 		take_functions(transport, stream->ops);
 	}
 	if (stream->ops == transport->theirs) {
-		slip_link_t *link = pecalloc(1, sizeof *link, 1);
-		*link = (slip_link_t) {.server = server, .transport = transport, .pid = getpid(), .unfit = -1};
-		begin_writing(link, false);
-		last_stream = NULL;
-		zend_hash_index_update_ptr(&links, (zend_ulong) (uintptr_t) stream, link);
-		stream->ops = &transport->ours;
+		add_link(stream, transport, server);
 	}
 	return stream;
 }
@@ -574,6 +833,7 @@ static php_stream *make(const char *protocol, size_t protocol_length, const char
 void slip_streams_startup(void)
 {
 	zend_hash_init(&links, 8, NULL, free_link, 1);
+	zend_hash_init(&sleepers, 8, NULL, free_sleeper, 1);
 	is_started = true;
 	for (size_t at = 0; at < TRANSPORTS; at++) {
 		slip_transport_t *transport = &transports[at];
@@ -597,12 +857,18 @@ void slip_streams_shutdown(void)
 	}
 	last_stream = NULL;
 	zend_hash_destroy(&links);
+	zend_hash_destroy(&sleepers);
 }
 
 void slip_streams_forget(void)
 {
+	slip_sleeper_t *sleeper;
+
 	if (is_started) {
 		last_stream = NULL;
 		zend_hash_clean(&links);
+		ZEND_HASH_FOREACH_PTR(&sleepers, sleeper) {
+			sleeper->is_lost = false;
+		} ZEND_HASH_FOREACH_END();
 	}
 }

@@ -216,6 +216,9 @@ function client(string $name, string $tls = ''): SmallClient|Extension|PureClien
     [$port, $path, $tls_port] = [(int) $_SERVER['REDIS_PORT'], $_SERVER['REDIS_PATH'], (int) $_SERVER['REDIS_TLS_PORT']];
     return match ($name) {
         'small' => new SmallClient("tcp://127.0.0.1:$port"),
+        // A server by another name is another one.
+        'small-elsewhere' => new SmallClient("tcp://localhost:$port"),
+        'phpredis-elsewhere' => new Extension('localhost', $port, false),
         'small-unix' => new SmallClient("unix://$path"),
         'small-tls' => new SmallClient("tls://127.0.0.1:$tls_port", options_of_tls($tls)),
         'phpredis' => new Extension('127.0.0.1', $port, false),

@@ -29,6 +29,11 @@ static size_t put_command(char *to)
 	if (rand() % 8 == 0) {
 		return sprintf(to, "*3\r\n$6\r\nClient\r\n$8\r\n%s\r\n$2\r\nON\r\n", rand() % 2 ? "no-touch" : "tracking");
 	}
+	if (rand() % 8 == 0) {
+		static const char *const words[] = {"MULTI", "exec", "Watch", "Hello", "reset"};
+		const char *word = words[rand() % (sizeof words / sizeof *words)];
+		return sprintf(to, "*1\r\n$%zu\r\n%s\r\n", strlen(word), word);
+	}
 	int strings = rand() % 4;
 	size_t length = sprintf(to, "*%d\r\n", strings);
 	while (strings--) {
@@ -62,7 +67,8 @@ static bool is_read_alike(size_t length)
 	for (size_t at = 0; at < length; at++) {
 		slip_framing_read(&bytewise, text + at, 1);
 	}
-	return slip_framing_is_whole(&at_once) == slip_framing_is_whole(&bytewise) && at_once.stays == bytewise.stays;
+	return slip_framing_is_whole(&at_once) == slip_framing_is_whole(&bytewise) && at_once.stays == bytewise.stays && at_once.told == bytewise.told
+		&& at_once.is_open == bytewise.is_open;
 }
 
 static int check(const char *what, const char *commands, bool expected)
@@ -84,6 +90,17 @@ static int check_stays(const char *commands, bool expected)
 		return 0;
 	}
 	printf("not ok %s stays\n", commands);
+	return 1;
+}
+
+static int check_told(const char *commands, bool is_told, bool is_open)
+{
+	slip_framing_t framing = {0};
+	slip_framing_read(&framing, commands, strlen(commands));
+	if (framing.told == is_told && framing.is_open == is_open && slip_framing_is_whole(&framing)) {
+		return 0;
+	}
+	printf("not ok %s is told or open\n", commands);
 	return 1;
 }
 
@@ -130,6 +147,14 @@ int main(void)
 	failed += check_stays("*2\r\n$3\r\nGET\r\n$5\r\nreset\r\n", false);
 	failed += check_stays("*2\r\n$3\r\nGET\r\n$16\r\nclient no-evict \r\n", false);
 	failed += check_stays("*3\r\n$6\r\nCLIENT\r\n$7\r\nSETNAME\r\n$1\r\na\r\n", false);
+	failed += check_told("*2\r\n$4\r\nAUTH\r\n$6\r\nsecret\r\n", true, false);
+	failed += check_told("*3\r\n$6\r\nclient\r\n$5\r\nreply\r\n$4\r\nskip\r\n", true, false);
+	failed += check_told("  HELLO 3\r\nget a\r\n", true, false);
+	failed += check_told("*2\r\n$3\r\nGET\r\n$5\r\nwatch\r\n", false, false);
+	failed += check_told("*2\r\n$6\r\nSELECT\r\n$1\r\n3\r\n", false, false);
+	failed += check_told("*1\r\n$5\r\nmulti\r\n*2\r\n$3\r\nGET\r\n$4\r\nexec\r\n", false, true);
+	failed += check_told("*1\r\n$5\r\nMULTI\r\n*1\r\n$4\r\nEXEC\r\n", false, false);
+	failed += check_told("multi\r\ndiscard\r\n", false, false);
 	if (!failed) {
 		printf("ok framing: %d sequences\n", SEQUENCES);
 	}
