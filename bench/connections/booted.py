@@ -14,9 +14,9 @@ REQUESTS = 30
 #: What a boot may not have left on its connection, and what the refusal says.
 REFUSED = {
     "select": "a database", "name": "a name", "auth": "a password", "watch": "another state", "tracking": "another state", "resp3": "a version",
-    "multi": "a transaction", "subscribe": "a password", "monitor": "a password", "reply-off": "a password", "no-evict": "no reset undoes",
+    "multi": "a transaction", "subscribe": "a password", "monitor": "a password", "reply-off": "not read", "no-evict": "no reset undoes",
     "unread": "not read", "unread-part": "not read", "pipeline": "not read", "half-array": "half a command", "half-value": "half a command",
-    "half-inline": "half a command", "nonsense": "half a command", "blocked": "has not said", "timeout": "timed out",
+    "half-inline": "half a command", "nonsense": "half a command", "blocked": "not read", "blocked-behind": "has not said", "timeout": "timed out",
 }
 #: What the server says in the rest of such a request.
 GOES_ON = {"select": ("db", "3"), "name": ("name", "somebody"), "auth": ("user", "other"), "tracking": ("flags", "t"), "resp3": ("resp", "3")}

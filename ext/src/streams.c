@@ -49,6 +49,8 @@ typedef struct {
 	bool awaits_begin;
 	struct timeval timeout;
 	bool has_timeout;
+	/* Something was written, and nothing read since. */
+	bool awaits_reply;
 	/* -1, or the socket of a stream of an image, which nobody closes at the end of a request but us. */
 	int image_fd;
 } slip_link_t;
@@ -222,6 +224,7 @@ static ssize_t on_write(php_stream *stream, const char *data, size_t length)
 	} else if (written > 0) {
 		slip_framing_read(&link->written.redis, data, written);
 	}
+	link->awaits_reply |= written > 0;
 	if (link->server->kind->is_tls && !link->tls.handle) {
 		/* What was said before the encryption is part of the connection. */
 		note_unfit(link, SLIP_KEPT_ENCRYPTED);
@@ -230,6 +233,20 @@ static ssize_t on_write(php_stream *stream, const char *data, size_t length)
 		note_unfit(link, SLIP_KEPT_HALF);
 	}
 	return written;
+}
+
+static ssize_t on_read(php_stream *stream, char *data, size_t length)
+{
+	slip_link_t *link = link_of(stream);
+
+	if (UNEXPECTED(!link)) {
+		return transport_of(stream)->theirs->read(stream, data, length);
+	}
+	ssize_t come = link->transport->theirs->read(stream, data, length);
+	if (come > 0) {
+		link->awaits_reply = false;
+	}
+	return come;
 }
 
 static int on_cast(php_stream *stream, int how, void **result)
@@ -495,7 +512,7 @@ static ssize_t on_held_write(php_stream *stream, const char *data, size_t length
 static ssize_t on_held_read(php_stream *stream, char *data, size_t length)
 {
 	slip_link_t *link = link_of(stream);
-	return link && exchange_held(stream, link) ? link->transport->theirs->read(stream, data, length) : -1;
+	return link && exchange_held(stream, link) ? on_read(stream, data, length) : -1;
 }
 
 static int on_held_cast(php_stream *stream, int how, void **result)
@@ -645,6 +662,10 @@ const char *slip_streams_may_sleep(php_stream *stream)
 	if (length >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK)) {
 		return restless[length > 0 ? SLIP_KEPT_UNREAD : SLIP_KEPT_CLOSED];
 	}
+	if (link->awaits_reply) {
+		/* It is still to come, or never will: the stream would have to know which. */
+		return restless[SLIP_KEPT_UNREAD];
+	}
 	/* memcached knows nothing of a connection but what makes it unfit. */
 	return link->server->kind->is_memcached ? NULL : check_fresh(link, data);
 }
@@ -755,7 +776,7 @@ static ssize_t on_asleep_write(php_stream *stream, const char *data, size_t leng
 
 static ssize_t on_asleep_read(php_stream *stream, char *data, size_t length)
 {
-	return wake(stream) ? transport_of(stream)->theirs->read(stream, data, length) : -1;
+	return wake(stream) ? on_read(stream, data, length) : -1;
 }
 
 static int on_asleep_cast(php_stream *stream, int how, void **result)
@@ -794,6 +815,7 @@ static void take_functions(slip_transport_t *transport, const php_stream_ops *th
 	transport->theirs = theirs;
 	transport->ours = transport->holding = transport->asleep = *theirs;
 	transport->ours.write = on_write;
+	transport->ours.read = on_read;
 	transport->ours.cast = on_cast;
 	transport->ours.close = on_close;
 	transport->ours.set_option = on_set_option;

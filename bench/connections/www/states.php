@@ -49,6 +49,7 @@ function leave(object $client, string $how): void
         'half-inline' => $client->write('SET key '),
         'nonsense' => $client->write("*1\r\n+PING\r\n"),
         'blocked' => $client->write($client::encode('BLPOP', 'nothing', '0')),
+        'blocked-behind' => [$client->write($client::encode('GET', 'key') . $client::encode('BLPOP', 'nothing', '0')), $client->read()],
         'timeout' => [$client->timeout(50_000), $client->write($client::encode('BLPOP', 'nothing', '1')), failing(fn () => $client->read())],
     };
 }
