@@ -21,8 +21,9 @@ OTHER_S = 0.2
 #: From one fault to the next one.
 BETWEEN_S = (0.1, 0.5)
 
-#: What a port may say that is no Redis.
-NONSENSE = (b"+RESET\r\n", b"MN\r\n", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"$-7\r\n", b"*1000000\r\n", b"+OK\r\n+OK\r\n", bytes(range(256)), b"", b"-ERR\r\n")
+#: What a port may say that is no Redis. Not a string of a negative length: PHP ends with "integer overflow in memory allocation" when phpredis 5.3 reads
+#: one, with the extension and without.
+NONSENSE = (b"+RESET\r\n", b"MN\r\n", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"$-1\r\n", b"*1000000\r\n", b"+OK\r\n+OK\r\n", bytes(range(256)), b"", b"-ERR\r\n")
 
 
 class Impostor:
