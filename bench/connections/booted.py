@@ -130,7 +130,7 @@ def check_refused(checks, server, port, clients):
             answers.append(page.ask("see" if how in GOES_ON else "nothing", **query))
         said, last = answers[-1]["why"] or "", answers[-1]
         checks.check(f"a boot with {name}{', ' + how if how else ''}: no snapshot, with the reason", not any(answer["restored"] for answer in answers)
-                     and "cannot be part of a snapshot" in said and why in said and ("$client" in said or name.startswith("phpredis")), str(last))
+                     and "cannot be part of a snapshot" in said and why in said and ("$client" in said or " to 127.0.0.1:" in said), str(last))
         if how in GOES_ON:
             what, value = GOES_ON[how]
             checks.check(f"a boot with {name}, {how}: goes on as it was", last.get("info", {}).get(what) == value, str(last))

@@ -96,6 +96,23 @@ static bool is_script(const zend_resource *resource)
 	return false;
 }
 
+/* What kind of stream it is, and to whom it leads: clients in C hold theirs where no variable leads to. */
+static zend_string *name_of(const zend_resource *resource)
+{
+	zend_string *peer = NULL, *name;
+
+	if (resource->type != php_file_le_stream()) {
+		return ZSTR_EMPTY_ALLOC();
+	}
+	php_stream *stream = resource->ptr;
+	if (php_stream_xport_get_name(stream, true, &peer, NULL, NULL) != 0 || !peer) {
+		return zend_string_init(stream->ops->label, strlen(stream->ops->label), false);
+	}
+	name = zend_strpprintf(0, "%s to %s", stream->ops->label, ZSTR_VAL(peer));
+	zend_string_release(peer);
+	return name;
+}
+
 bool slip_resources_check(slip_image_t *image)
 {
 	zend_ulong handle;
@@ -123,11 +140,10 @@ bool slip_resources_check(slip_image_t *image)
 			reason = "it holds native memory";
 		}
 		if (reason) {
-			zend_string *path = slip_path_to(resource);
+			zend_string *path = slip_path_to(resource), *name = name_of(resource);
 			slip_refuse("resource", "resource #" ZEND_LONG_FMT " of type %s (%s) cannot be part of a snapshot: %s; it is reached by %s",
-				(zend_long) handle, type ? type : "unknown",
-				resource->type == php_file_le_stream() ? ((php_stream *) resource->ptr)->ops->label : "",
-				reason, ZSTR_VAL(path));
+				(zend_long) handle, type ? type : "unknown", ZSTR_VAL(name), reason, ZSTR_VAL(path));
+			zend_string_release(name);
 			zend_string_release(path);
 			return false;
 		}
