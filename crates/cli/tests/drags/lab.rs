@@ -148,7 +148,6 @@ fn one_line(said: &[u8]) -> String {
 fn doctor(arguments: &[&str]) -> Output {
     let cpus = thread::available_parallelism().map_or(1, usize::from);
     let slip = env!("CARGO_BIN_EXE_slip");
-    // A program that `slip` starts would be kept on that CPU as well, which is no harm: it has nobody beside it.
     let mut command = if cpus > 1 {
         let mut command = Command::new("taskset");
         command.args(["-c", "1", slip]);
@@ -156,6 +155,11 @@ fn doctor(arguments: &[&str]) -> Output {
     } else {
         Command::new(slip)
     };
+    // A program that `slip` starts would be kept on its CPU as well.
+    let mut arguments = arguments.to_vec();
+    if let Some(start) = arguments.iter().position(|word| *word == "--").filter(|_| cpus > 1) {
+        arguments.splice(start + 1..start + 1, ["taskset", "-c", "0"]);
+    }
     command.args(["doctor", "--format", "json"]).args(arguments).stdin(Stdio::null()).output().unwrap()
 }
 
