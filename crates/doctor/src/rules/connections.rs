@@ -176,12 +176,7 @@ fn finding(case: &Case<'_>, server: &ServerTime, ns: u64) -> Finding {
                 .with("unit", Value::Word(case.unit.name())),
         );
     }
-    let call_ns =
-        calls(case, server).map_or_else(|| server.mean_ns().unwrap_or_default(), |calls| calls.mean_ns);
-    // A client that keeps its connection may ask whether it is still there, when it begins to use it in a unit.
-    let check_ns = call_ns.min(case.each(u128::from(call_ns) * u128::from(server.connects)));
     let wait_ns = case.each(server.wait_ns);
-    let keeps = may_keep(case, server);
     Finding {
         rule: &CONN002,
         cause: if of_calls { "per_command" } else { "per_request" },
@@ -206,18 +201,27 @@ fn finding(case: &Case<'_>, server: &ServerTime, ns: u64) -> Finding {
             .with("workers", Value::Count(case.table.workers)),
         ],
         fixes: fixes(case, server),
-        gain: Some(if keeps {
+        gain: Some(if may_keep(case, server) {
             kept_gain(case, server, ns)
         } else {
-            Gain {
-                low: Value::Ns(ns.saturating_sub(check_ns)),
-                high: Value::Ns(ns.saturating_add(case.each(hello_ns))),
-                basis: Statement::new(
-                    "the connections' own time; less one call if the client asks whether it is still there, and with what it sends first if that is not sent again",
-                ),
-            }
+            client_gain(case, server, ns, case.each(hello_ns))
         }),
         confidence: if case.table.is_by_looks() { Confidence::Medium } else { Confidence::High },
+    }
+}
+
+/// What a client saves that keeps its connection.
+fn client_gain(case: &Case<'_>, server: &ServerTime, ns: u64, hello_ns: u64) -> Gain {
+    let call_ns =
+        calls(case, server).map_or_else(|| server.mean_ns().unwrap_or_default(), |calls| calls.mean_ns);
+    // A client that keeps its connection may ask whether it is still there, when it begins to use it in a unit.
+    let check_ns = call_ns.min(case.each(u128::from(call_ns) * u128::from(server.connects)));
+    Gain {
+        low: Value::Ns(ns.saturating_sub(check_ns)),
+        high: Value::Ns(ns.saturating_add(hello_ns)),
+        basis: Statement::new(
+            "the connections' own time; less one call if the client asks whether it is still there, and with what it sends first if that is not sent again",
+        ),
     }
 }
 
