@@ -48,7 +48,8 @@ pub static BOOT001: Rule = Rule {
               script. The framework's boot is no event that could be seen from outside: it is estimated from samples of the workers on a \
               CPU, as the share that has a known boot of WordPress, Symfony, Laravel or Drupal, or an autoload.php, on its stack, and is \
               given with its interval of 95 %. It is told from 5 % of a request and half a millisecond on, and not if the samples are too few. What \
-              restoring it saves is tried if that is asked for (--trial): one page, by workers of our own, with the extension and without.",
+              restoring it saves is tried if that is asked for (--trial): one page, by workers of our own, with the extension and without. What that saves \
+              is told also where the boot by itself is small: an image made after one request has more in it.",
     helps: "Restoring the booted state instead of making it again (the extension slipstream), or a worker mode of the framework if the \
             application can do with one. Less of it: fewer plugins, a classmap that Composer has optimised, opcache with preloading.",
 };
