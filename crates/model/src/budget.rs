@@ -181,7 +181,8 @@ impl Lengths {
         self.buckets.iter().fold(0, |sum, count| sum.saturating_add(*count))
     }
 
-    /// The length that a share of `of` are no longer than, to within half an octave: the middle of its bucket. 0 for those in no bucket.
+    /// The length that a share of `of` are no longer than: within its bucket as if those there were spread evenly, so to within half an
+    /// octave. 0 for those in no bucket.
     pub fn quantile_ns(&self, share: f64, of: u64) -> u64 {
         let rank = (share.clamp(0.0, 1.0) * of as f64).ceil() as u64;
         let mut below = of.saturating_sub(self.count());
@@ -189,10 +190,13 @@ impl Lengths {
             return 0;
         }
         for (bucket, count) in self.buckets.iter().enumerate() {
-            below = below.saturating_add(*count);
-            if rank <= below {
-                return Self::middle_ns(bucket);
+            if rank <= below.saturating_add(*count) {
+                // The middle of what it has of the bucket.
+                let (least_ns, end_ns) = (Self::least_ns(bucket), Self::least_ns(bucket + 1));
+                let place = ((rank - below) as f64 - 0.5) / *count as f64;
+                return least_ns + (end_ns.saturating_sub(least_ns) as f64 * place) as u64;
             }
+            below = below.saturating_add(*count);
         }
         0
     }
@@ -440,10 +444,13 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_are_the_middles_of_their_buckets_and_0_where_there_is_none() {
+    fn quantiles_are_spread_over_their_buckets_and_0_where_there_is_none() {
         let lengths = Lengths { ns: 9_000, buckets: vec![0, 2, 0, 0, 0, 1] };
         let quantiles = [0.2, 0.5, 0.75, 0.99].map(|share| lengths.quantile_ns(share, 4));
-        assert_eq!(quantiles, [0, 448, 448, 1_792]);
+        assert_eq!(quantiles, [0, 416, 480, 1_792]);
+        // Beyond the longest that a file may claim.
+        let longest = Lengths { ns: 1, buckets: [vec![0; 199], vec![1]].concat() };
+        assert!(longest.quantile_ns(1.0, 1) >= 1 << 62);
         assert_eq!(Lengths::default().quantile_ns(0.5, 0), 0);
         assert_eq!([0, 385, 2_000].map(|least_ns| lengths.at_least(least_ns).ns), [2_688, 1_792, 0]);
         // From 256, 384, 512 ... on.

@@ -308,7 +308,7 @@ fn by_kernel(case: &Case<'_>, shares: &Shares, cause: Cause) -> Vec<Statement> {
             let mut found = vec![takers("{share} of the time another worker had the CPU", shares.workers)];
             let rounded = budget.cpus_ns.saturating_add(budget.window_ns / 2);
             if let Some(cpus) = rounded.checked_div(budget.window_ns).filter(|_| budget.cpus_ns > 0) {
-                let text = "{workers} workers on {cpus} CPUs";
+                let text = "{workers} workers, on a machine of {cpus} CPUs";
                 let cpus = Value::Count(cpus.max(1));
                 let workers = Value::Count(budget.workers.len() as u64);
                 found.push(Statement::new(text).with("workers", workers).with("cpus", cpus));
@@ -540,7 +540,7 @@ mod tests {
             (late.value("late"), late.value("calls")),
             (Some(&Value::Count(200)), Some(&Value::Count(1_000)))
         );
-        assert_eq!(late.value("late_p95"), Some(&Value::Ns(14_680_064)));
+        assert_eq!(late.value("late_p95"), Some(&Value::Ns(16_557_015)));
         let throttled = finding.evidence.iter().find(|statement| statement.probe == "cpu.stat").unwrap();
         assert_eq!(throttled.value("throttled"), Some(&Value::Count(200)));
         let texts: Vec<_> = finding.ruled_out.iter().map(|statement| statement.text).collect();
