@@ -31,11 +31,18 @@ pub(crate) struct Labs {
 /// What is said of a lab.
 pub(crate) struct Told {
     /// The sheet of `slip doctor`.
-    pub(crate) sheet: Value,
+    pub(crate) sheet: Watched,
     /// The same by looks at `/proc`, as where the kernel takes no programs.
-    pub(crate) coarse: Option<Value>,
+    pub(crate) coarse: Option<Watched>,
     /// What its load says, by its own clock.
     pub(crate) load: Value,
+}
+
+/// A sheet, and what the host did while it was made.
+pub(crate) struct Watched {
+    pub(crate) sheet: Value,
+    /// The share of the machine's CPUs that the host gave to others meanwhile.
+    pub(crate) steal: f64,
 }
 
 impl Labs {
@@ -70,18 +77,19 @@ impl Labs {
             None => ["--duration", SECONDS],
         };
         let load = operations.is_none().then(|| Load::start(self, &lab.name));
-        let ran = doctor(&[&watch, &words[..]].concat());
+        let ran = watched(&[&watch, &words[..]].concat());
         // Looks at /proc tell nothing of the run of a program.
-        let coarse = load.is_some().then(|| doctor(&[&watch, &["--rung", "proc"], &words[..]].concat()));
+        let coarse = load.is_some().then(|| watched(&[&watch, &["--rung", "proc"], &words[..]].concat()));
         let load = load.unwrap_or_else(|| Load::start(self, &lab.name)).finish();
-        if [Some(4), Some(5)].contains(&ran.status.code()) {
-            let why = one_line(&ran.stderr);
+        if [Some(4), Some(5)].contains(&ran.0.status.code()) {
+            let why = one_line(&ran.0.stderr);
             skip(&lab.name, &why);
             return Err(why);
         }
-        let sheet = |ran: &Output| {
-            serde_json::from_slice(&ran.stdout)
-                .unwrap_or_else(|error| panic!("{}: {error}: {ran:?}", lab.name))
+        let sheet = |(ran, steal): &(Output, f64)| Watched {
+            sheet: serde_json::from_slice(&ran.stdout)
+                .unwrap_or_else(|error| panic!("{}: {error}: {ran:?}", lab.name)),
+            steal: *steal,
         };
         let (sheet, coarse) = (sheet(&ran), coarse.as_ref().map(sheet));
         Ok(Told { sheet, coarse, load })
@@ -142,6 +150,23 @@ fn end_interrupted() {
 
 fn one_line(said: &[u8]) -> String {
     String::from_utf8_lossy(said).trim().replace('\n', "; ")
+}
+
+/// What `slip doctor` says, and which share of the machine's CPUs its host gave to others meanwhile.
+fn watched(arguments: &[&str]) -> (Output, f64) {
+    let before = cpu_ticks();
+    let ran = doctor(arguments);
+    let after = cpu_ticks();
+    (ran, (after.0 - before.0) / (after.1 - before.1).max(1.0))
+}
+
+/// Of all CPUs since the machine was started: what the host gave to others, and all; ticks of `/proc/stat`.
+fn cpu_ticks() -> (f64, f64) {
+    let stat = fs::read_to_string("/proc/stat").unwrap();
+    let ticks: Vec<f64> =
+        stat.lines().next().unwrap().split_whitespace().skip(1).map(|word| word.parse().unwrap()).collect();
+    // user, nice, system, idle, iowait, irq, softirq, steal; guests are in the first two.
+    (ticks[7], ticks[..8].iter().sum())
 }
 
 /// Runs `slip doctor`, away from the CPU of what is watched if the machine has two: it is not to be what is found.

@@ -13,7 +13,7 @@ use std::io::Write as _;
 use serde_json::Value;
 use slip_doctor::Rule;
 
-use self::lab::{Labs, Told};
+use self::lab::{Labs, Told, Watched};
 use self::manifest::{Lab, labs};
 
 /// What a rule says of a lab.
@@ -75,6 +75,18 @@ fn each_rule_finds_its_drag_and_nothing_else() {
     }
     drop(running);
     let mut text = table(&rows);
+    for (lab, told) in &rows {
+        for watched in [Some(&told.sheet), told.coarse.as_ref()].into_iter().flatten() {
+            if findings(&watched.sheet).any(|finding| is_of_host(finding, watched)) {
+                let _ = writeln!(
+                    text,
+                    "steal: {}: the host took {:.1} % of the CPUs, which WAKE003 told",
+                    lab.name,
+                    watched.steal * 100.0
+                );
+            }
+        }
+    }
     text.push_str(&coarse_counts(&rows));
     // What this machine has not.
     text.extend(pending);
@@ -83,12 +95,24 @@ fn each_rule_finds_its_drag_and_nothing_else() {
     assert!(failures.is_empty(), "{}", failures.join("\n\n"));
 }
 
+/// From what share of the machine's CPUs on it is true that the host takes them.
+const STOLEN: f64 = 0.01;
+
+/// What the host does, by the test's own reading, is no lab's doing, and it is right to tell.
+fn is_of_host(finding: &Value, watched: &Watched) -> bool {
+    finding["rule"] == "WAKE003" && finding["cause"] == "steal" && watched.steal >= STOLEN
+}
+
+fn findings(sheet: &Value) -> impl Iterator<Item = &Value> {
+    sheet["findings"].as_array().unwrap().iter()
+}
+
 /// What is wrong with what looks at `/proc` tell: they may find less, and name no cause where they do not know it.
-fn judge_coarse(lab: &Lab, sheet: &Value) -> Vec<String> {
+fn judge_coarse(lab: &Lab, watched: &Watched) -> Vec<String> {
     let mut wrong = Vec::new();
     // Who does not know the cause claims none.
-    let claims = sheet["findings"].as_array().unwrap().iter().filter(|finding| finding["cause"] != "unknown");
-    for finding in claims {
+    let claims = findings(&watched.sheet).filter(|finding| finding["cause"] != "unknown");
+    for finding in claims.filter(|finding| !is_of_host(finding, watched)) {
         let is_silent = lab.silent.iter().any(|rule| finding["rule"] == rule.id);
         let expected = lab.finds.as_ref().filter(|(rule, _)| finding["rule"] == rule.id);
         if is_silent || expected.is_some_and(|(_, cause)| finding["cause"] != **cause) {
@@ -101,22 +125,20 @@ fn judge_coarse(lab: &Lab, sheet: &Value) -> Vec<String> {
 /// How many of the drags these find.
 fn coarse_counts(rows: &[(Lab, Told)]) -> String {
     let wanted = rows.iter().filter_map(|(lab, told)| Some((lab.finds.as_ref()?.0, told.coarse.as_ref()?)));
-    let says: Vec<Says> = wanted.map(|(rule, sheet)| Says::of(sheet, rule)).collect();
+    let says: Vec<Says> = wanted.map(|(rule, watched)| Says::of(&watched.sheet, rule)).collect();
     let found = says.iter().filter(|says| **says == Says::Found).count();
     format!("by looks at /proc: {found} of {} drags found\n", says.len())
 }
 
 /// What is wrong.
 fn judge(lab: &Lab, told: &Told) -> Vec<String> {
-    let (sheet, load) = (&told.sheet, &told.load);
-    let mut wrong = told.coarse.as_ref().map_or(Vec::new(), |sheet| judge_coarse(lab, sheet));
+    let (sheet, load) = (&told.sheet.sheet, &told.load);
+    let mut wrong = told.coarse.as_ref().map_or(Vec::new(), |watched| judge_coarse(lab, watched));
     if !sheet["nothing"].is_null() || load["errors"] != 0 {
         return vec![format!("nothing can be told: {} {load}", sheet["nothing"])];
     }
-    let found = |rule: &Rule| {
-        let findings = sheet["findings"].as_array().unwrap().iter();
-        findings.filter(|finding| finding["rule"] == rule.id).collect::<Vec<_>>()
-    };
+    let found =
+        |rule: &Rule| findings(sheet).filter(|finding| finding["rule"] == rule.id).collect::<Vec<_>>();
     if let Some((rule, cause)) = &lab.finds {
         match found(rule)[..] {
             [finding] if finding["cause"] == **cause => {
@@ -136,7 +158,8 @@ fn judge(lab: &Lab, told: &Told) -> Vec<String> {
         }
     }
     for rule in &lab.silent {
-        wrong.extend(found(rule).into_iter().map(|finding| format!("{} finds {finding:#}", rule.id)));
+        let others = found(rule).into_iter().filter(|finding| !is_of_host(finding, &told.sheet));
+        wrong.extend(others.map(|finding| format!("{} finds {finding:#}", rule.id)));
     }
     wrong
 }
@@ -159,13 +182,14 @@ fn table(rows: &[(Lab, Told)]) -> String {
     for (lab, told) in rows {
         let _ = write!(text, "{:20}", lab.name);
         for rule in Rule::ALL {
-            let says = Says::of(&told.sheet, rule);
+            let says = Says::of(&told.sheet.sheet, rule);
             let is_wanted = lab.finds.as_ref().is_some_and(|(finds, _)| finds == rule);
-            let is_wrong =
-                (says == Says::Found && lab.silent.contains(rule)) || (is_wanted && says != Says::Found);
+            let is_told = findings(&told.sheet.sheet)
+                .any(|finding| finding["rule"] == rule.id && !is_of_host(finding, &told.sheet));
+            let is_wrong = (is_told && lab.silent.contains(rule)) || (is_wanted && says != Says::Found);
             let _ = write!(text, " {:8}", format!("{}{}", says.mark(), if is_wrong { "!" } else { "" }));
         }
-        let request_ms = told.sheet["unit"]["mean_ns"].as_f64().unwrap_or_default() / 1e6;
+        let request_ms = told.sheet.sheet["unit"]["mean_ns"].as_f64().unwrap_or_default() / 1e6;
         let _ = writeln!(text, "  {request_ms:.3} ms, {} ms", told.load["drag_ms"]);
     }
     text.push_str("FOUND: as it has to be; .: looked and found nothing; ?: too little to tell; empty: not of this target; !: wrong\n\n");

@@ -98,6 +98,9 @@ impl Drop for Tracer {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if thread::panicking() {
+            eprintln!("the trace said:\n{}{}", self.read("err"), self.read("out"));
+        }
     }
 }
 
