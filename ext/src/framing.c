@@ -35,6 +35,40 @@ static const struct {
 	{"discard", ENDS},
 };
 
+/* Those that most of what is said consists of, and of which nothing is left on the connection: they read and write values, and have one
+ * reply each (https://redis.io/docs/latest/commands). In alphabetical order. */
+static const char *const plain[] = {
+	"append", "bitcount", "dbsize", "decr", "decrby", "del", "echo", "exists", "expire", "expireat", "get", "getbit", "getdel", "getex", "getrange",
+	"getset", "hdel", "hexists", "hget", "hgetall", "hincrby", "hincrbyfloat", "hkeys", "hlen", "hmget", "hmset", "hscan", "hset", "hsetnx",
+	"hstrlen", "hvals", "incr", "incrby", "incrbyfloat", "lindex", "linsert", "llen", "lpop", "lpush", "lpushx", "lrange", "lrem", "lset",
+	"ltrim", "mget", "mset", "msetnx", "persist", "pexpire", "pexpireat", "pfadd", "pfcount", "ping", "psetex", "pttl", "publish", "rpop",
+	"rpush", "rpushx", "sadd", "scan", "scard", "sdiff", "set", "setbit", "setex", "setnx", "setrange", "sinter", "sismember", "smembers",
+	"smismember", "smove", "spop", "srandmember", "srem", "sscan", "strlen", "sunion", "time", "touch", "ttl", "type", "unlink", "zadd",
+	"zcard", "zcount", "zincrby", "zrange", "zrangebyscore", "zrank", "zrem", "zremrangebyrank", "zremrangebyscore", "zrevrange",
+	"zrevrangebyscore", "zrevrank", "zscan", "zscore",
+};
+
+static bool is_plain(const slip_framing_t *framing)
+{
+	const char *blank = memchr(framing->begin, ' ', framing->begun);
+	size_t length = blank ? (size_t) (blank - framing->begin) : framing->begun, low = 0, high = sizeof plain / sizeof *plain;
+
+	while (low < high) {
+		size_t middle = (low + high) / 2;
+		int order = strncasecmp(framing->begin, plain[middle], length);
+		if (order == 0 && !plain[middle][length]) {
+			return true;
+		}
+		/* One that is longer comes behind. */
+		if (order <= 0) {
+			high = middle;
+		} else {
+			low = middle + 1;
+		}
+	}
+	return false;
+}
+
 static void note_begin(slip_framing_t *framing, char byte)
 {
 	/* A client may write several blanks, or quotes, between the words of a line. */
@@ -63,6 +97,8 @@ static void note_command(slip_framing_t *framing)
 			framing->is_open = commands[at].leaves == OPENS;
 		}
 	}
+	framing->commands++;
+	framing->has_others |= !is_plain(framing);
 	framing->begun = 0;
 }
 
@@ -171,6 +207,8 @@ void slip_framing_read(slip_framing_t *framing, const char *data, size_t length)
 			case SLIP_IN_LINE:
 				if (*data == '\n') {
 					end_command(framing);
+					/* What it has in quotes is not looked at. */
+					framing->has_others = true;
 				} else {
 					note_begin(framing, *data);
 				}

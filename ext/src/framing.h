@@ -34,6 +34,9 @@ typedef struct {
 	bool told;
 	/* Commands are queued up, as far as it has not refused to. */
 	bool is_open;
+	/* Whole commands, and whether there were others than those that leave nothing on the connection and have one reply each. */
+	uint64_t commands;
+	bool has_others;
 } slip_framing_t;
 
 /* Reads on. */

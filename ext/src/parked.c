@@ -190,6 +190,17 @@ static ssize_t receive(slip_parked_t *parked, char *answer, size_t size)
 	}
 }
 
+/* -1 if nothing has come on a connection on which nothing may, or why it is not used. */
+static int check_silent(const slip_parked_t *parked)
+{
+	struct pollfd polled = {parked->fd, POLLIN | POLLRDHUP, 0};
+
+	if (poll(&polled, 1, 0) == 0) {
+		return -1;
+	}
+	return polled.revents & (POLLRDHUP | POLLHUP | POLLERR) ? SLIP_KEPT_CLOSED : SLIP_KEPT_UNREAD;
+}
+
 /* -1 if the server says that the connection is as good as new, or why it is not used. */
 static int check(slip_server_t *server, slip_parked_t *parked, zend_long most_seconds)
 {
@@ -201,6 +212,9 @@ static int check(slip_server_t *server, slip_parked_t *parked, zend_long most_se
 	}
 	if (now_s() - parked->since > most_seconds) {
 		return SLIP_KEPT_OLD;
+	}
+	if (parked->is_clean) {
+		return check_silent(parked);
 	}
 	ssize_t length = receive(parked, answer, sizeof answer);
 	if (length <= 0) {
@@ -257,14 +271,18 @@ static void discard_old(slip_server_t *server, zend_long most_seconds)
 	}
 }
 
-/* Says the reset, from which on the connection is not the stream's any more. Less than 0, or why it is not kept. */
-static int take_from(slip_server_t *server, php_stream *stream, slip_tls_t *tls)
+/* Says the reset, if there is something to forget, from which on the connection is not the stream's any more. Less than 0, or why it is
+ * not kept. */
+static int take_from(slip_server_t *server, php_stream *stream, slip_tls_t *tls, bool is_clean)
 {
 	php_netstream_data_t *data = stream->abstract;
 	const char *reset = server->kind->reset;
 	const ssize_t length = strlen(reset);
 	char unread;
 
+	if (is_clean) {
+		return data->is_blocked || php_set_sock_blocking(data->socket, true) == SUCCESS ? -1 : SLIP_KEPT_CLOSED;
+	}
 	/* Or the end of the connection. */
 	if (!tls->handle && recv(data->socket, &unread, 1, MSG_PEEK | MSG_DONTWAIT) >= 0) {
 		return SLIP_KEPT_UNREAD;
@@ -290,7 +308,8 @@ static int take_from(slip_server_t *server, php_stream *stream, slip_tls_t *tls)
 	return -1;
 }
 
-void slip_parked_put(slip_server_t *server, php_stream *stream, slip_tls_t *tls, bool is_late, zend_long most, zend_long most_seconds)
+void slip_parked_put(slip_server_t *server, php_stream *stream, slip_tls_t *tls, bool is_late, bool is_clean, zend_long most,
+	zend_long most_seconds)
 {
 	php_netstream_data_t *data = stream->abstract;
 	int reason = -1;
@@ -308,13 +327,13 @@ void slip_parked_put(slip_server_t *server, php_stream *stream, slip_tls_t *tls,
 	} else if (server->count >= most) {
 		reason = SLIP_KEPT_FULL;
 	} else {
-		reason = take_from(server, stream, tls);
+		reason = take_from(server, stream, tls, is_clean);
 	}
 	if (reason >= 0) {
 		server->counts->refused[reason]++;
 		return;
 	}
-	add(server, (slip_parked_t) {data->socket, getpid(), now_s(), *tls, is_late});
+	add(server, (slip_parked_t) {data->socket, getpid(), now_s(), *tls, is_late, is_clean});
 	*tls = (slip_tls_t) {0};
 	data->socket = -1;
 }

@@ -14,7 +14,10 @@
  *
  * A connection is parked by telling the server to forget whatever was said on it, and taken again only if exactly the server's
  * answer to that is there to be read, and nothing else: no reply that nobody has read, nothing of a subscription, no end of the
- * connection. So no round trip is added, and the server itself says that the connection is as good as new. */
+ * connection. So no round trip is added, and the server itself says that the connection is as good as new.
+ *
+ * It need not be asked again as long as nothing but values was read and written since, and each reply was read: there is nothing to
+ * forget then. */
 
 /* Most that can be parked for one server. */
 #define SLIP_MOST_PARKED 16
@@ -26,6 +29,8 @@ typedef struct {
 	slip_tls_t tls;
 	/* It was encrypted after it was connected, on the application's wish. */
 	bool is_late;
+	/* There was nothing to forget, and the server was not told to: nothing may come on it. */
+	bool is_clean;
 } slip_parked_t;
 
 /* What a server speaks. */
@@ -62,8 +67,9 @@ void slip_parked_free(slip_server_t *, int count, bool is_end);
  * options, one that was encrypted late. */
 bool slip_parked_take(slip_server_t *, const zend_string *options, slip_parked_t *, zend_long most_seconds);
 
-/* Takes the connection out of the stream and parks it, if nothing of it is unread. What has to be closed stays in the stream. */
-void slip_parked_put(slip_server_t *, php_stream *, slip_tls_t *, bool is_late, zend_long most, zend_long most_seconds);
+/* Takes the connection out of the stream and parks it, if nothing of it is unread. What has to be closed stays in the stream. One that
+ * is clean has nothing to forget. */
+void slip_parked_put(slip_server_t *, php_stream *, slip_tls_t *, bool is_late, bool is_clean, zend_long most, zend_long most_seconds);
 
 /* Parks one again that was taken with TLS and has not been used. */
 void slip_parked_put_back(slip_server_t *, slip_parked_t *, zend_long most);

@@ -14,6 +14,7 @@
 #include "fresh.h"
 #include "keep.h"
 #include "memcached.h"
+#include "replies.h"
 #include "settings.h"
 
 /* A transport in whose place we are: what makes its streams, and the functions of those, as they were and as ours. */
@@ -39,6 +40,10 @@ typedef struct {
 		slip_framing_t redis;
 		slip_memcached_t memcached;
 	} written;
+	/* Of Redis. */
+	slip_replies_t read;
+	/* The server has answered to a reset on this connection before. */
+	bool is_proven;
 	/* What its handshake depends on; what there was before it; what there is after it. */
 	zend_string *options;
 	slip_tls_begin_t begin;
@@ -205,7 +210,9 @@ static void begin_writing(slip_link_t *link, bool is_proven)
 		slip_memcached_begin(&link->written.memcached, is_proven);
 	} else {
 		link->written.redis = (slip_framing_t) {0};
+		link->read = (slip_replies_t) {0};
 	}
+	link->is_proven = is_proven;
 }
 
 static ssize_t on_write(php_stream *stream, const char *data, size_t length)
@@ -245,6 +252,9 @@ static ssize_t on_read(php_stream *stream, char *data, size_t length)
 	ssize_t come = link->transport->theirs->read(stream, data, length);
 	if (come > 0) {
 		link->awaits_reply = false;
+		if (!link->server->kind->is_memcached) {
+			slip_replies_read(&link->read, data, come);
+		}
 	}
 	return come;
 }
@@ -445,6 +455,18 @@ static int unfit(const php_stream *stream, const slip_link_t *link, int close_ha
 	return is_whole ? -1 : SLIP_KEPT_HALF;
 }
 
+/* Whether nothing is left of what was said: a new connection, or one that was reset, on which values were read and written, and each
+ * reply was read. With TLS the library may have read more than it gave. */
+static bool is_clean(const slip_link_t *link)
+{
+	const slip_framing_t *written = &link->written.redis;
+
+	if (link->server->kind->is_memcached || link->server->kind->is_tls || !link->is_proven || written->has_others) {
+		return false;
+	}
+	return link->read.place == SLIP_AT_REPLY && link->read.whole == written->commands;
+}
+
 /* What has to be closed stays in the stream. */
 static void park(php_stream *stream, slip_link_t *link, int close_handle)
 {
@@ -453,7 +475,7 @@ static void park(php_stream *stream, slip_link_t *link, int close_handle)
 	if (reason >= 0) {
 		link->server->counts->refused[reason]++;
 	} else {
-		slip_parked_put(link->server, stream, &link->tls, is_late(link), slip_keep_connections(), slip_keep_seconds());
+		slip_parked_put(link->server, stream, &link->tls, is_late(link), is_clean(link), slip_keep_connections(), slip_keep_seconds());
 	}
 }
 

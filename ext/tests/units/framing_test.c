@@ -68,7 +68,8 @@ static bool is_read_alike(size_t length)
 		slip_framing_read(&bytewise, text + at, 1);
 	}
 	return slip_framing_is_whole(&at_once) == slip_framing_is_whole(&bytewise) && at_once.stays == bytewise.stays && at_once.told == bytewise.told
-		&& at_once.is_open == bytewise.is_open;
+		&& at_once.is_open == bytewise.is_open
+		&& at_once.commands == bytewise.commands && at_once.has_others == bytewise.has_others;
 }
 
 static int check(const char *what, const char *commands, bool expected)
@@ -101,6 +102,17 @@ static int check_told(const char *commands, bool is_told, bool is_open)
 		return 0;
 	}
 	printf("not ok %s is told or open\n", commands);
+	return 1;
+}
+
+static int check_plain(const char *commands, uint64_t count, bool has_others)
+{
+	slip_framing_t framing = {0};
+	slip_framing_read(&framing, commands, strlen(commands));
+	if (framing.commands == count && framing.has_others == has_others && slip_framing_is_whole(&framing)) {
+		return 0;
+	}
+	printf("not ok %s is plain\n", commands);
 	return 1;
 }
 
@@ -155,6 +167,18 @@ int main(void)
 	failed += check_told("*1\r\n$5\r\nmulti\r\n*2\r\n$3\r\nGET\r\n$4\r\nexec\r\n", false, true);
 	failed += check_told("*1\r\n$5\r\nMULTI\r\n*1\r\n$4\r\nEXEC\r\n", false, false);
 	failed += check_told("multi\r\ndiscard\r\n", false, false);
+	failed += check_plain("", 0, false);
+	failed += check_plain("*0\r\n\r\n", 0, false);
+	failed += check_plain("*2\r\n$3\r\nGeT\r\n$5\r\nwatch\r\n*1\r\n$4\r\nPING\r\n", 2, false);
+	failed += check_plain("*2\r\n$6\r\nappend\r\n$1\r\na\r\n*2\r\n$6\r\nzscore\r\n$1\r\na\r\n", 2, false);
+	failed += check_plain("*2\r\n$2\r\nge\r\n$1\r\na\r\n", 1, true);
+	failed += check_plain("*2\r\n$4\r\ngets\r\n$1\r\na\r\n", 1, true);
+	failed += check_plain("*1\r\n$0\r\n\r\n", 1, true);
+	failed += check_plain("*2\r\n$6\r\nSELECT\r\n$1\r\n3\r\n", 1, true);
+	failed += check_plain("*2\r\n$3\r\nGET\r\n$1\r\na\r\n*1\r\n$5\r\nMULTI\r\n*1\r\n$7\r\nDISCARD\r\n", 3, true);
+	failed += check_plain("*4\r\n$4\r\nEVAL\r\n$1\r\na\r\n$1\r\n0\r\n$0\r\n\r\n", 1, true);
+	/* Of a line the quotes are not looked at. */
+	failed += check_plain("ping\r\n", 1, true);
 	if (!failed) {
 		printf("ok framing: %d sequences\n", SEQUENCES);
 	}
