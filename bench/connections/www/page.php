@@ -29,8 +29,11 @@ try {
             }
             break;
         case 'gets':
-            // One connection for so many; how long they take once it is there.
+            // One connection for so many; how long they take once it is there, and so many were asked for before.
             $client = client($_GET['client']);
+            for ($number = 0; $number < (int) ($_GET['before'] ?? 0); $number++) {
+                ask($client);
+            }
             $begin = hrtime(true);
             for ($number = 0; $number < (int) $_GET['number']; $number++) {
                 $answer['value'] = ask($client);
