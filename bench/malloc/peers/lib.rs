@@ -1,0 +1,1 @@
+//! Has no content: a package must have a target.

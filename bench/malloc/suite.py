@@ -1,0 +1,240 @@
+"""The patterns of the usual suites of allocator benchmarks (`patterns/*.c`) with libslipmalloc, beside its peers. `bench/malloc/run patterns`.
+
+All allocators run in turns, the order turned by one in each round. A ratio is the median of the ratios of the rounds, with the interval that
+holds it with 95 %, by order. A bar holds when the whole interval is on its better side; where the bar lies within, the two are not separated
+by these rounds, and it does not hold yet.
+
+  CPU time    of mimalloc 2, over ours: the geometric mean of all patterns
+              ours, over that of the best peer: each pattern
+  memory      ours, over the mean of the three peers with the lowest peaks: each pattern
+"""
+
+import argparse
+import math
+import os
+import statistics
+import subprocess
+import sys
+
+import preload
+
+sys.path.insert(0, os.path.join(preload.HERE, "..", "lib"))
+# pylint: disable=wrong-import-position
+from interval import middle, text
+
+#: Program, operations, whether by several threads, further arguments.
+PATTERNS = {
+    "xmalloc": ("xmalloc", 8_000_000, True, []),
+    "larson": ("larson", 10_000_000, True, []),
+    "mstress": ("mstress", 2_000_000, True, []),
+    "cfrac": ("cfrac", 10_000_000, False, []),
+    "cache-scratch": ("cache", 400_000_000, True, ["scratch"]),
+    "cache-thrash": ("cache", 400_000_000, True, ["thrash"]),
+    "alloc-test1": ("alloc_test", 5_000_000, False, []),
+    "alloc-testN": ("alloc_test", 5_000_000, True, []),
+    "sh6": ("sh", 10_000_000, True, ["sh6"]),
+    "sh8": ("sh", 10_000_000, True, ["sh8"]),
+    "malloc-large": ("malloc_large", 1_000, True, []),
+}
+
+OURS = "slipmalloc"
+#: Of which ours is to be so many times as fast, over all patterns.
+FASTER_THAN, FASTER_BAR = ("mimalloc", "mimalloc2"), 1.05
+#: Most CPU time for that of the best peer.
+CPU_BAR = 1.1
+#: Most memory for the mean of so many peers with the lowest peaks.
+MEMORY_BAR, MEMORY_PEERS = 1.1, 3
+
+#: A pattern takes some seconds.
+MOST_S = 300
+
+
+class Left(Exception):
+    """An allocator that cannot be measured with a pattern."""
+
+
+def measure(command, library):
+    """Nanoseconds of CPU per operation, and the peak of resident memory in kB."""
+    try:
+        done = subprocess.run(command, env=preload.environment(library), capture_output=True, text=True, timeout=MOST_S)
+    except subprocess.TimeoutExpired:
+        raise Left(f"no end after {MOST_S} s") from None
+    if done.returncode != 0:
+        raise Left(f"status {done.returncode}: {done.stderr.strip()}")
+    each_ns, peak_kb, malloc = done.stdout.split(maxsplit=2)
+    # The loader goes on without what it cannot preload.
+    if library and not os.path.samefile(malloc.strip(), library):
+        raise Left(f"malloc() is that of {malloc.strip()}")
+    return float(each_ns), int(peak_kb)
+
+
+def measure_all(commands, allocators, rounds):
+    """For each pattern and allocator the CPU times and the peaks of all rounds. What fails once is left out of the pattern."""
+    found = {pattern: {name: ([], []) for name in allocators} for pattern in commands}
+    names = list(allocators)
+    for number in range(rounds):
+        turn = number % len(names)
+        for pattern, command in commands.items():
+            for name in names[turn:] + names[:turn]:
+                if name not in found[pattern]:
+                    continue
+                try:
+                    each_ns, peak_kb = measure(command, allocators[name])
+                except Left as reason:
+                    if name == OURS:
+                        sys.exit(f"error: {pattern} with {name}: {reason}")
+                    preload.skip(f"{pattern} with {name}", reason)
+                    del found[pattern][name]
+                    continue
+                found[pattern][name][0].append(each_ns)
+                found[pattern][name][1].append(peak_kb)
+    return found
+
+
+def ratios(above, below):
+    return middle([one / other for one, other in zip(above, below)])
+
+
+def at_most(found, bar):
+    """What the interval says of a bar."""
+    _, low, high = found
+    return "holds" if high <= bar else "does not hold" if low > bar else "not separated"
+
+
+def best_peers(results, what):
+    """Peers, those with the least CPU time (0) or peak (1) first."""
+    return sorted((name for name in results if name != OURS), key=lambda name: statistics.median(results[name][what]))
+
+
+def print_pattern(pattern, command, results):
+    print(f"{pattern}: {' '.join([os.path.basename(command[0]), *command[1:]])}")
+    print(f"{'':>14}{'CPU ns':>14}{'peak MB':>9}  CPU time of slipmalloc's")
+    for name, (cpu, peak) in results.items():
+        ratio = text(ratios(cpu, results[OURS][0]))
+        print(f"{name:>14}{statistics.median(cpu):14.2f}{statistics.median(peak) / 1024:9.1f}  {ratio}", flush=True)
+
+
+def print_table(found, names):
+    print("CPU time of slipmalloc's, and the peak of memory in MB")
+    print(f"{'':>14}" + "".join(f"{name:>14}" for name in names))
+    for pattern, results in found.items():
+        cells = ""
+        for name in names:
+            if name in results:
+                cpu, peak = results[name]
+                cells += f"{ratios(cpu, results[OURS][0])[0]:8.2f}{statistics.median(peak) / 1024:6.0f}"
+            else:
+                cells += f"{'-':>14}"
+        print(f"{pattern:>14}{cells}")
+
+
+class Bars:
+    """What is told at the end."""
+
+    def __init__(self):
+        self.holds = True
+        self.parts = []
+
+    def faster_than(self, found, peer):
+        """Over all patterns, the geometric mean of each round."""
+        both = [results for results in found.values() if peer in results]
+        if not both:
+            return
+        logarithms = [[math.log(one / other) for one, other in zip(results[peer][0], results[OURS][0])] for results in both]
+        mean = middle([math.exp(statistics.mean(turn)) for turn in zip(*logarithms)])
+        # Of the inverse, which is at most the bar's.
+        verdict = at_most((1 / mean[0], 1 / mean[2], 1 / mean[1]), 1 / FASTER_BAR)
+        self.tell(f"CPU time of {peer} over ours {text(mean)} over {len(both)} patterns (bar {FASTER_BAR}) {verdict}", verdict)
+
+    def each(self, found, what, bar, ratio_of):
+        """Of each pattern. `ratio_of` gives the ratio and whom it is to."""
+        print(f"{what} (bar {bar})")
+        worst, others = None, []
+        for pattern, results in found.items():
+            if len(results) == 1:
+                continue
+            ratio, peers = ratio_of(results)
+            verdict = at_most(ratio, bar)
+            print(f"{pattern:>14}  {text(ratio):24} {verdict:14} {peers}")
+            self.holds = self.holds and verdict == "holds"
+            if verdict != "holds":
+                others.append(f"{pattern} {text(ratio)} {verdict}")
+            if worst is None or ratio[0] > worst[0]:
+                worst = ratio[0], f"most {text(ratio)} with {pattern}"
+        if worst:
+            self.parts.append(f"{what}: {'; '.join(others) or worst[1]} (bar {bar})")
+
+    def tell(self, part, verdict):
+        print(part)
+        self.parts.append(part)
+        self.holds = self.holds and verdict == "holds"
+
+
+def cpu_ratio(results):
+    peer = best_peers(results, 0)[0]
+    return ratios(results[OURS][0], results[peer][0]), peer
+
+
+def memory_ratio(results):
+    peers = best_peers(results, 1)[:MEMORY_PEERS]
+    means = [statistics.mean(peaks) for peaks in zip(*(results[name][1] for name in peers))]
+    return ratios(results[OURS][1], means), ", ".join(peers)
+
+
+def programs(patterns, threads):
+    """The command of each pattern, compiled anew."""
+    folder = f"{preload.REPOSITORY}/target/alloc/patterns"
+    os.makedirs(folder, exist_ok=True)
+    commands = {}
+    for pattern in patterns:
+        program, operations, is_threaded, arguments = PATTERNS[pattern]
+        source = f"{preload.HERE}/patterns/{program}.c"
+        flags = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-D_GNU_SOURCE", "-pthread"]
+        subprocess.run(["gcc", *flags, source, "-o", f"{folder}/{program}"], check=True)
+        commands[pattern] = [f"{folder}/{program}", str(operations), str(threads if is_threaded else 1), *arguments]
+    return commands
+
+
+def allocators(wanted):
+    """Those that are there, ours last."""
+    found = {"glibc": None} if "glibc" in wanted else {}
+    for name in preload.PACKAGES:
+        library = preload.packaged(name) if name in wanted else None
+        if library:
+            found[name] = library
+        elif name in wanted:
+            preload.skip(name, "its package cannot be had")
+    found |= preload.newer(name for name in preload.BUILT if name in wanted)
+    usual, secure = preload.ours()
+    return found | ({"secure": secure} if "secure" in wanted else {}) | {OURS: usual}
+
+
+def main(values):
+    peers = ["glibc", *preload.PACKAGES, *preload.BUILT]
+    formatter = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog="run patterns", description=__doc__, formatter_class=formatter)
+    parser.add_argument("--rounds", type=int, default=11, metavar="N", help="default 11; fewer than 7 tell little")
+    parser.add_argument("--threads", type=int, default=max(2, os.cpu_count()), metavar="N", help="default: one a CPU, 2 at least")
+    names = [*PATTERNS, *peers, "secure"]
+    parser.add_argument("--only", action="append", choices=names, metavar="NAME", help=f"may be repeated: {', '.join(names)}")
+    arguments = parser.parse_args(values)
+    only = set(arguments.only or [])
+
+    commands = programs([name for name in PATTERNS if name in only] or PATTERNS, arguments.threads)
+    compared = allocators(only.intersection(peers + ["secure"]) or peers)
+    versions = {preload.BUILT[name][0] for name in compared if name in preload.BUILT}
+    print(f"{arguments.rounds} rounds; sources of {', '.join(f'{crate} {preload.crate_version(crate)}' for crate in sorted(versions)) or 'no crate'}")
+    found = measure_all(commands, compared, arguments.rounds)
+    for pattern, results in found.items():
+        print_pattern(pattern, commands[pattern], results)
+    print_table(found, compared)
+    # Not a peer.
+    for results in found.values():
+        results.pop("secure", None)
+    bars = Bars()
+    for peer in FASTER_THAN:
+        bars.faster_than(found, peer)
+    bars.each(found, "CPU time of the best peer's", CPU_BAR, cpu_ratio)
+    bars.each(found, f"memory of the mean of the {MEMORY_PEERS} lowest peers'", MEMORY_BAR, memory_ratio)
+    print(f"result: {'; '.join(bars.parts)}")
+    return bars.holds
