@@ -24,17 +24,17 @@ from interval import middle, text
 
 #: Program, operations, whether by several threads, further arguments.
 PATTERNS = {
-    "xmalloc": ("xmalloc", 8_000_000, True, []),
-    "larson": ("larson", 10_000_000, True, []),
-    "mstress": ("mstress", 2_000_000, True, []),
-    "cfrac": ("cfrac", 10_000_000, False, []),
-    "cache-scratch": ("cache", 400_000_000, True, ["scratch"]),
-    "cache-thrash": ("cache", 400_000_000, True, ["thrash"]),
-    "alloc-test1": ("alloc_test", 5_000_000, False, []),
-    "alloc-testN": ("alloc_test", 5_000_000, True, []),
-    "sh6": ("sh", 10_000_000, True, ["sh6"]),
-    "sh8": ("sh", 10_000_000, True, ["sh8"]),
-    "malloc-large": ("malloc_large", 1_000, True, []),
+    "xmalloc": ("xmalloc", 20_000_000, True, []),
+    "larson": ("larson", 20_000_000, True, []),
+    "mstress": ("mstress", 3_000_000, True, []),
+    "cfrac": ("cfrac", 20_000_000, False, []),
+    "cache-scratch": ("cache", 1_000_000_000, True, ["scratch"]),
+    "cache-thrash": ("cache", 1_000_000_000, True, ["thrash"]),
+    "alloc-test1": ("alloc_test", 10_000_000, False, []),
+    "alloc-testN": ("alloc_test", 10_000_000, True, []),
+    "sh6": ("sh", 20_000_000, True, ["sh6"]),
+    "sh8": ("sh", 20_000_000, True, ["sh8"]),
+    "malloc-large": ("malloc_large", 500, True, []),
 }
 
 OURS = "slipmalloc"

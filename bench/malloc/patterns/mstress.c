@@ -53,11 +53,15 @@ static void give_item(item_t *item)
 	if (item == NULL) {
 		return;
 	}
+	int is_whole = item->words > 0;
 	for (uint64_t at = 0; at < item->words; at++) {
-		if (item->content[at] != (uintptr_t)item + at) {
-			fail("a block has changed");
-		}
+		is_whole = is_whole && item->content[at] == (uintptr_t)item + at;
 	}
+	if (!is_whole) {
+		fail("a block has changed");
+	}
+	/* One that was handed out twice is given twice. Volatile, because compilers drop what is written before free(). */
+	*(volatile uint64_t *)&item->words = 0;
 	free(item);
 }
 
