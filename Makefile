@@ -3,6 +3,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 PREFIX ?= /usr/local
+MALLOC_LIBRARIES := libslipmalloc.so libslipmalloc-secure.so libslipmalloc-debug.so
 SLIP_CACHE ?= $(HOME)/.cache/slipstream
 export SLIP_CACHE
 
@@ -93,7 +94,7 @@ dist: release ## tarball of the command with man pages and completions, and the 
 install: release ## install into PREFIX (/usr/local)
 	alloc/compile
 	install -Dm755 target/release/slip $(DESTDIR)$(PREFIX)/bin/slip
-	install -Dm644 -t $(DESTDIR)$(PREFIX)/lib/slipstream target/alloc/libslipmalloc.so target/alloc/libslipmalloc-secure.so
+	install -Dm644 -t $(DESTDIR)$(PREFIX)/lib/slipstream $(addprefix target/alloc/,$(MALLOC_LIBRARIES))
 	mkdir -p $(DESTDIR)$(PREFIX)/share/man/man1
 	target/release/slip man $(DESTDIR)$(PREFIX)/share/man/man1
 	mkdir -p $(DESTDIR)$(PREFIX)/share/bash-completion/completions
@@ -103,7 +104,7 @@ install: release ## install into PREFIX (/usr/local)
 uninstall: ## remove what `install` put there
 	rm -f $(DESTDIR)$(PREFIX)/bin/slip $(DESTDIR)$(PREFIX)/share/man/man1/slip.1 $(DESTDIR)$(PREFIX)/share/man/man1/slip-*.1
 	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/slip
-	rm -f $(DESTDIR)$(PREFIX)/lib/slipstream/libslipmalloc.so $(DESTDIR)$(PREFIX)/lib/slipstream/libslipmalloc-secure.so
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/lib/slipstream/,$(MALLOC_LIBRARIES))
 	[ ! -d $(DESTDIR)$(PREFIX)/lib/slipstream ] || rmdir --ignore-fail-on-non-empty $(DESTDIR)$(PREFIX)/lib/slipstream
 
 .PHONY: clean

@@ -13,6 +13,11 @@
  *   SLIP_MALLOC_HUGE_PAGES=0      asks for no transparent huge pages (else for blocks of up to 1 MiB, once they
  *                                 take more than 8 MiB)
  *   SLIP_MALLOC_PREWARM=LIST      makes memory resident at start: SIZE:COUNT, separated by commas
+ * and by the debug build only:
+ *   SLIP_MALLOC_QUARANTINE=N      freed blocks of N bytes together (67108864) and not more than 32768 of them stay inaccessible before
+ *                                 another block gets their addresses; -1 bounds their number only
+ *   SLIP_MALLOC_SIGSEGV=0         installs no handler of SIGSEGV: an access beyond a block, or to a freed one, is that
+ *                                 signal and nothing is said of it
  */
 #ifndef SLIPMALLOC_H
 #define SLIPMALLOC_H

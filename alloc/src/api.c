@@ -8,10 +8,18 @@
 #include <unistd.h>
 
 #include "../include/slipmalloc.h"
-#include "blocks.h"
 #include "class.h"
 #include "misuse.h"
 #include "stats.h"
+
+/* Where blocks come from. */
+#ifdef SLIPMALLOC_DEBUG
+#include "debug.h"
+#define BLOCKS(function) debug_##function
+#else
+#include "blocks.h"
+#define BLOCKS(function) blocks_##function
+#endif
 
 /* The tests link the same code beside the C library's malloc(), under names of its own. */
 #ifdef SLIPMALLOC_PLAIN
@@ -39,12 +47,12 @@ SLIPMALLOC_API void NAME(free_aligned_sized)(void *block, size_t alignment, size
 
 void *NAME(malloc)(size_t bytes)
 {
-	return blocks_take(bytes);
+	return BLOCKS(take)(bytes);
 }
 
 void NAME(free)(void *block)
 {
-	blocks_put(block);
+	BLOCKS(put)(block);
 }
 
 void *NAME(calloc)(size_t count, size_t bytes)
@@ -54,32 +62,32 @@ void *NAME(calloc)(size_t count, size_t bytes)
 		errno = ENOMEM;
 		return NULL;
 	}
-	return blocks_take_zero(total);
+	return BLOCKS(take_zero)(total);
 }
 
 /* As glibc: with no block it is malloc(), to no bytes it is free() and returns NULL. */
 void *NAME(realloc)(void *block, size_t bytes)
 {
 	if (block == NULL) {
-		return blocks_take(bytes);
+		return BLOCKS(take)(bytes);
 	}
 	if (bytes == 0) {
-		blocks_put(block);
+		BLOCKS(put)(block);
 		return NULL;
 	}
 	size_t had;
-	if (blocks_resize(block, bytes, &had)) {
+	if (BLOCKS(resize)(block, bytes, &had)) {
 		return block;
 	}
 	int before = errno;
-	void *moved = blocks_take(bytes);
+	void *moved = BLOCKS(take)(bytes);
 	if (moved == NULL) {
 		/* Too large a block is one that the program has. */
 		errno = bytes <= had ? before : ENOMEM;
 		return bytes <= had ? block : NULL;
 	}
 	memcpy(moved, block, bytes < had ? bytes : had);
-	blocks_put(block);
+	BLOCKS(put)(block);
 	return moved;
 }
 
@@ -104,7 +112,7 @@ void *NAME(memalign)(size_t alignment, size_t bytes)
 	while (power < alignment) {
 		power *= 2;
 	}
-	return blocks_take_aligned(power, bytes);
+	return BLOCKS(take_aligned)(power, bytes);
 }
 
 void *NAME(aligned_alloc)(size_t alignment, size_t bytes)
@@ -118,7 +126,7 @@ int NAME(posix_memalign)(void **block, size_t alignment, size_t bytes)
 		return EINVAL;
 	}
 	int before = errno;
-	void *taken = blocks_take_aligned(alignment, bytes);
+	void *taken = BLOCKS(take_aligned)(alignment, bytes);
 	errno = before;
 	if (taken == NULL) {
 		return ENOMEM;
@@ -129,7 +137,7 @@ int NAME(posix_memalign)(void **block, size_t alignment, size_t bytes)
 
 void *NAME(valloc)(size_t bytes)
 {
-	return blocks_take_aligned((size_t)sysconf(_SC_PAGESIZE), bytes);
+	return BLOCKS(take_aligned)((size_t)sysconf(_SC_PAGESIZE), bytes);
 }
 
 void *NAME(pvalloc)(size_t bytes)
@@ -139,12 +147,12 @@ void *NAME(pvalloc)(size_t bytes)
 		errno = ENOMEM;
 		return NULL;
 	}
-	return blocks_take_aligned(page, (bytes + page - 1) & ~(page - 1));
+	return BLOCKS(take_aligned)(page, (bytes + page - 1) & ~(page - 1));
 }
 
 size_t NAME(malloc_usable_size)(void *block)
 {
-	return block == NULL ? 0 : blocks_bytes("malloc_usable_size", block);
+	return block == NULL ? 0 : BLOCKS(bytes)("malloc_usable_size", block);
 }
 
 /* Gives back all that is free, except what other threads have in their caches. `pad` has no meaning here: nothing is at the top
@@ -153,7 +161,7 @@ int NAME(malloc_trim)(size_t pad)
 {
 	int before = errno;
 	(void)pad;
-	size_t given_back = blocks_trim();
+	size_t given_back = BLOCKS(trim)();
 	errno = before;
 	return given_back > 0;
 }
@@ -162,8 +170,8 @@ struct mallinfo2 NAME(mallinfo2)(void)
 {
 	stats_t stats = stats_count();
 	struct mallinfo2 information = {
-		.arena = stats.small_taken_bytes + stats.small_free_bytes + stats.large_bytes + stats.kept_bytes,
-		.uordblks = stats.small_taken_bytes + stats.large_bytes,
+		.arena = stats.small_taken_bytes + stats.small_free_bytes + stats.large_bytes + stats.guarded_bytes + stats.kept_bytes,
+		.uordblks = stats.small_taken_bytes + stats.large_bytes + stats.guarded_bytes,
 		.fordblks = stats.small_free_bytes + stats.kept_bytes,
 		.keepcost = stats.kept_bytes,
 	};
@@ -172,10 +180,10 @@ struct mallinfo2 NAME(mallinfo2)(void)
 
 void NAME(free_sized)(void *block, size_t bytes)
 {
-	if (block != NULL && bytes > blocks_bytes("free_sized", block)) {
+	if (block != NULL && bytes > BLOCKS(bytes)("free_sized", block)) {
 		misuse("free_sized", block, "holds fewer bytes");
 	}
-	blocks_put(block);
+	BLOCKS(put)(block);
 }
 
 void NAME(free_aligned_sized)(void *block, size_t alignment, size_t bytes)

@@ -1,6 +1,6 @@
 /* Blocks of the heap as the functions that programs call take and give them. What is called often is short and free of branches that
  * could be asked elsewhere: all that is unusual (no cache yet, an empty magazine, a large block, an address that is no block's) is
- * one test that fails. Only api.c includes it. */
+ * one test that fails. One file includes it: api.c, in the debug build unguarded.c. */
 #ifndef SLIPMALLOC_BLOCKS_H
 #define SLIPMALLOC_BLOCKS_H
 

@@ -4,6 +4,7 @@
 
 #include "arena.h"
 #include "cache.h"
+#include "debug.h"
 #include "depot.h"
 #include "heap.h"
 #include "lock.h"
@@ -14,6 +15,7 @@
  * together there. What such caches hold is lost to the child, at most two magazines per class and thread. */
 static void before(void)
 {
+	debug_lock();
 	region_lock();
 	for (unsigned class = 1; class < CLASSES; class++) {
 		depot_lock(class);
@@ -32,6 +34,7 @@ static void after_in_parent(void)
 		depot_unlock(class);
 	}
 	region_unlock();
+	debug_unlock();
 }
 
 static void after_in_child(void)
@@ -43,6 +46,7 @@ static void after_in_child(void)
 		depot_forget_lock(class);
 	}
 	region_forget_lock();
+	debug_forget_lock();
 	published_after_fork(cache_own_count());
 }
 

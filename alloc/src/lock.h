@@ -1,6 +1,7 @@
 /* A lock of one word: 0 free, 1 taken, 2 taken and somebody may sleep.
  *
- * Order, outermost first: region, depots by class, the heap's two, arena. fork() takes them all in this order. */
+ * Order, outermost first: that of the debug build, region, depots by class, the heap's two, arena. fork() takes them all in this
+ * order. */
 #ifndef SLIPMALLOC_LOCK_H
 #define SLIPMALLOC_LOCK_H
 
@@ -11,7 +12,7 @@ typedef struct {
 } lock_t;
 
 /* True in a thread between the two ends of its fork(): it has all locks already, and what other libraries do in their own
- * handlers of fork() may allocate. */
+ * handlers of fork() may allocate. And in one that aborts, for handlers of SIGABRT. */
 extern _Thread_local bool lock_all_are_mine __attribute__((tls_model("initial-exec")));
 
 void lock_wait(lock_t *lock);

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "os/os.h"
+#include "lock.h"
 #include "text.h"
 
 void misuse(const char *what, const void *address, const char *is)
@@ -17,5 +17,7 @@ void misuse(const char *what, const void *address, const char *is)
 	text_add(&text, is);
 	text_add(&text, "\n");
 	os_write(STDERR_FILENO, text.bytes, text.length);
+	/* A handler of SIGABRT may allocate, and some misuse is found under a lock. */
+	lock_all_are_mine = true;
 	abort();
 }

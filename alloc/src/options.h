@@ -3,6 +3,7 @@
 #define SLIPMALLOC_OPTIONS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 typedef struct {
@@ -12,6 +13,10 @@ typedef struct {
 	bool huge_pages;
 	/* SLIP_MALLOC_STATS=1: at exit. */
 	bool stats;
+	/* Of the debug build. SLIP_MALLOC_QUARANTINE: bytes of freed blocks that are given out again last. */
+	size_t quarantine_bytes;
+	/* SLIP_MALLOC_SIGSEGV=0 installs no handler of that signal. */
+	bool says_faults;
 } options_t;
 
 extern options_t options;

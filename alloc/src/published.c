@@ -11,7 +11,9 @@ void published_show_options(void)
 	published_t *page = published();
 	page->decay_ms = options.decay_ms;
 	page->flags = options.huge_pages ? PUBLISHED_HUGE_PAGES : 0;
-#ifdef SLIPMALLOC_SECURE
+#if defined SLIPMALLOC_DEBUG
+	page->flags |= PUBLISHED_DEBUG;
+#elif defined SLIPMALLOC_SECURE
 	page->flags |= PUBLISHED_SECURE;
 #endif
 }

@@ -25,6 +25,7 @@ enum {
 	/* Flags. */
 	PUBLISHED_SECURE = 1,
 	PUBLISHED_HUGE_PAGES = 2,
+	PUBLISHED_DEBUG = 4,
 };
 
 /* Of one class; changed under the lock of its depot. One cache line. */
@@ -93,6 +94,9 @@ typedef struct {
 	/* There was no memory: all that is kept was gathered and the block tried once more; there was none then either. */
 	_Atomic uint64_t second_tries;
 	_Atomic uint64_t failures;
+	/* Blocks that the debug build gave a guard page, and those that it had none for. */
+	_Atomic uint64_t guarded_taken;
+	_Atomic uint64_t unguarded_taken;
 
 	/* Without class 0. */
 	_Alignas(64) published_class_t classes[CLASSES - 1];

@@ -1,6 +1,7 @@
 #include "stats.h"
 
 #include "../include/slipmalloc.h"
+#include "debug.h"
 #include "depot.h"
 #include "heap.h"
 #include "os/os.h"
@@ -34,6 +35,7 @@ stats_t stats_count(void)
 		stats.small_taken_bytes += (blocks - counts.free_blocks) * class_bytes[class];
 		stats.small_free_bytes += counts.free_blocks * class_bytes[class];
 	}
+	stats.guarded_bytes = debug_guarded_bytes();
 	heap_counts_t heap = heap_count();
 	/* Other threads may have taken or given slabs meanwhile. */
 	stats.large_bytes = heap.taken_bytes > slab_bytes ? heap.taken_bytes - slab_bytes : 0;
@@ -46,6 +48,7 @@ stats_t stats_count(void)
 void slipmalloc_write_stats(int fd)
 {
 	stats_t stats = stats_count();
+	debug_write_stats(fd);
 	write_bytes(fd, "blocks in slabs      ", stats.small_taken_bytes);
 	write_bytes(fd, "free in slabs        ", stats.small_free_bytes);
 	write_bytes(fd, "large blocks         ", stats.large_bytes);

@@ -9,6 +9,8 @@ typedef struct {
 	size_t small_taken_bytes;
 	size_t small_free_bytes;
 	size_t large_bytes;
+	/* Of the debug build: blocks with a guard page. */
+	size_t guarded_bytes;
 	/* Free and resident, outside of slabs. */
 	size_t kept_bytes;
 	/* Usable address space. */

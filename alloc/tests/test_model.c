@@ -4,7 +4,7 @@
 
 #include "check.h"
 
-enum { SLOTS = 600, STEPS = 120000 };
+enum { SLOTS = 600, USUAL_STEPS = 120000 };
 
 typedef struct {
 	unsigned char *block;
@@ -99,9 +99,10 @@ static void resize(slot_t *slot)
 	fill(slot);
 }
 
-int main(void)
+int main(int count, char **arguments)
 {
-	for (int step = 0; step < STEPS; step++) {
+	int steps = count > 1 ? atoi(arguments[1]) : USUAL_STEPS;
+	for (int step = 0; step < steps; step++) {
 		slot_t *slot = &slots[next_random(&state) % SLOTS];
 		if (slot->block == NULL) {
 			take(slot);

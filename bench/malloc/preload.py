@@ -131,7 +131,8 @@ def newer(names):
 
 def ours():
     """Paths of the usual and the secure library, built anew."""
-    return subprocess.run([f"{REPOSITORY}/alloc/compile"], check=True, capture_output=True, text=True).stdout.split()
+    usual, secure, _ = subprocess.run([f"{REPOSITORY}/alloc/compile"], check=True, capture_output=True, text=True).stdout.split()
+    return usual, secure
 
 
 def environment(library):

@@ -1,8 +1,10 @@
 #include "os.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/sysinfo.h>
+#include <unistd.h>
 
 /* Linux 5.14; the header of an older C library does not know it. */
 #ifndef MADV_POPULATE_WRITE
@@ -36,6 +38,12 @@ bool os_purge(void *start, size_t bytes)
 	return madvise(start, bytes, MADV_DONTNEED) == 0;
 }
 
+bool os_hide(void *start, size_t bytes)
+{
+	/* A new mapping becomes one with its neighbours, which what mprotect() leaves does not always. */
+	return mmap(start, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) != MAP_FAILED;
+}
+
 void os_use_huge_pages(void *start, size_t bytes)
 {
 	madvise(start, bytes, MADV_HUGEPAGE);
@@ -53,6 +61,22 @@ size_t os_address_space_limit(void)
 		return SIZE_MAX;
 	}
 	return limit.rlim_cur;
+}
+
+size_t os_most_mappings(void)
+{
+	char digits[24];
+	size_t number = 0;
+	int fd = open("/proc/sys/vm/max_map_count", O_RDONLY | O_CLOEXEC);
+	ssize_t length = fd < 0 ? 0 : read(fd, digits, sizeof digits);
+	for (ssize_t at = 0; at < length && digits[at] >= '0' && digits[at] <= '9'; at++) {
+		number = number * 10 + (size_t)(digits[at] - '0');
+	}
+	if (fd >= 0) {
+		close(fd);
+	}
+	/* What the kernel has if nobody set it. */
+	return number > 0 ? number : 65530;
 }
 
 size_t os_memory_bytes(void)

@@ -20,6 +20,9 @@ void *os_map(size_t bytes);
 /* Gives pages back; they read as zero afterwards. False if they were kept (locked in memory): then they hold what they held. */
 bool os_purge(void *start, size_t bytes);
 
+/* Makes usable pages what os_reserve() gives, without what they held. False if the kernel refuses, and they may be as before. */
+bool os_hide(void *start, size_t bytes);
+
 void os_use_huge_pages(void *start, size_t bytes);
 
 /* Makes pages resident, if the kernel can do that in one call (5.14). */
@@ -27,6 +30,9 @@ void os_populate(void *start, size_t bytes);
 
 /* RLIMIT_AS, SIZE_MAX if there is none. */
 size_t os_address_space_limit(void);
+
+/* vm.max_map_count: as many mappings may a process have. */
+size_t os_most_mappings(void);
 
 /* Memory of the machine, 0 if unknown. */
 size_t os_memory_bytes(void);
