@@ -358,6 +358,9 @@ pub(crate) struct RunOptions {
     /// The build that finds each double free at once, libslipmalloc-secure.so
     #[arg(long)]
     pub(crate) secure: bool,
+    /// The build that gives each block a guard page and keeps what was freed inaccessible, libslipmalloc-debug.so: slow
+    #[arg(long, conflicts_with = "secure")]
+    pub(crate) debug: bool,
     /// The command; exit status and signals are its own
     #[arg(last = true, value_name = "COMMAND", required = true)]
     pub(crate) command: Vec<OsString>,

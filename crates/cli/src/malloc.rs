@@ -147,6 +147,7 @@ impl Process {
             "pid": self.pid,
             "name": self.name,
             "secure": page.is_secure,
+            "debug": page.is_debug,
             "huge_pages": page.huge_pages,
             "forks": page.forks,
             "small_bytes": page.sum(MallocClass::bytes),
@@ -174,6 +175,8 @@ impl Process {
             "direct_blocks": page.direct_blocks,
             "second_tries": page.second_tries,
             "failures": page.failures,
+            "guarded_taken": page.guarded_taken,
+            "unguarded_taken": page.unguarded_taken,
             "classes": page.used_classes().map(class).collect::<Vec<_>>(),
         })
     }
@@ -295,8 +298,12 @@ fn table(page: &MallocPage) -> String {
         "  fallbacks               {}",
         if fallbacks.is_empty() { "none".to_owned() } else { fallbacks.join("; ") }
     );
-    if page.is_secure || page.forks > 0 {
-        let build = if page.is_secure { "the secure build; " } else { "" };
+    let build = match (page.is_debug, page.is_secure) {
+        (true, _) => format!("the debug build, {} blocks had a guard page; ", page.guarded_taken),
+        (false, true) => "the secure build; ".to_owned(),
+        (false, false) => String::new(),
+    };
+    if !build.is_empty() || page.forks > 0 {
         let _ = writeln!(
             text,
             "  note                    {build}forks since the library was loaded: {}; counts go on from before",
@@ -344,6 +351,7 @@ fn fallbacks(page: &MallocPage) -> Vec<String> {
         (page.caches_lost, "caches of the parent's threads lost by fork"),
         (page.second_tries, "times all that was kept had to be gathered for a block"),
         (page.failures, "times there was no memory"),
+        (page.unguarded_taken, "blocks without a guard page: no more mappings, or too large"),
     ];
     list.extend(
         counted.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")),

@@ -19,7 +19,7 @@ const VARIABLE: &str = "SLIP_MALLOC_LIB";
 
 /// Becomes the command; comes back only if that fails.
 pub(crate) fn run(options: &RunOptions) -> Result<(), Failure> {
-    let library = find_library(options.secure)?;
+    let library = find_library(library_name(options))?;
     // The definitions ask for one.
     let Some((program, arguments)) = options.command.split_first() else {
         return Err(Failure::new(failure::USAGE, "no command"));
@@ -61,8 +61,15 @@ fn preload(library: &Path, before: Option<OsString>) -> OsString {
     list
 }
 
-fn find_library(secure: bool) -> Result<PathBuf, Failure> {
-    let name = if secure { "libslipmalloc-secure.so" } else { "libslipmalloc.so" };
+fn library_name(options: &RunOptions) -> &'static str {
+    match (options.secure, options.debug) {
+        (true, _) => "libslipmalloc-secure.so",
+        (_, true) => "libslipmalloc-debug.so",
+        _ => "libslipmalloc.so",
+    }
+}
+
+fn find_library(name: &str) -> Result<PathBuf, Failure> {
     let named = env::var_os(VARIABLE).filter(|path| !path.is_empty());
     let own = env::current_exe().ok();
     let places = match &named {

@@ -13,6 +13,8 @@ const HEAD_BYTES: usize = 200;
 const SECURE: u32 = 1;
 /// Flag: transparent huge pages are asked for.
 const HUGE_PAGES: u32 = 2;
+/// Flag of the build that gives each block a guard page.
+const DEBUG: u32 = 4;
 /// Most places in which the page is looked for: as many mappings as a process may have by default.
 const MAX_PLACES: usize = 65_536;
 /// As many are looked at by one system call.
@@ -24,6 +26,8 @@ const KERNEL_PAGE_BYTES: u64 = 4_096;
 pub struct MallocPage {
     /// The build that finds each misuse at once.
     pub is_secure: bool,
+    /// The build that gives each block a guard page.
+    pub is_debug: bool,
     /// Transparent huge pages are asked for.
     pub huge_pages: bool,
     /// Forks between the process that loaded the library and this one; counts go on from before.
@@ -70,6 +74,10 @@ pub struct MallocPage {
     pub second_tries: u64,
     /// And none after that: `malloc()` returned NULL.
     pub failures: u64,
+    /// Blocks that the debug build gave a guard page, and those that it had none for; zero in libraries before it.
+    pub guarded_taken: u64,
+    /// See there.
+    pub unguarded_taken: u64,
     /// By size, the smallest first.
     pub classes: Vec<MallocClass>,
 }
@@ -202,6 +210,7 @@ fn parse(page: &[u8]) -> Option<MallocPage> {
     };
     Some(MallocPage {
         is_secure: flags & SECURE != 0,
+        is_debug: flags & DEBUG != 0,
         huge_pages: flags & HUGE_PAGES != 0,
         forks: half(page, 28)?,
         region_bytes: next()?,
@@ -225,6 +234,8 @@ fn parse(page: &[u8]) -> Option<MallocPage> {
         direct_blocks: next()?,
         second_tries: next()?,
         failures: next()?,
+        guarded_taken: next()?,
+        unguarded_taken: next()?,
         classes: classes.take(count).map(parse_class).collect::<Option<_>>()?,
     })
 }
@@ -295,7 +306,7 @@ mod tests {
     fn page() -> Vec<u8> {
         let mut page = MAGIC.to_le_bytes().to_vec();
         page.extend([VERSION, 256 + 2 * 64, 2, 256, SECURE, 3].into_iter().flat_map(u32::to_le_bytes));
-        page.extend((1..=21_u64).flat_map(u64::to_le_bytes));
+        page.extend((1..=23_u64).flat_map(u64::to_le_bytes));
         page[32 + 3 * 8..][..8].copy_from_slice(&(10_u64 << 20).to_le_bytes());
         page[32 + 11 * 8..][..8].copy_from_slice(&(-1_i64).to_le_bytes());
         page.resize(256, 0);
@@ -310,7 +321,8 @@ mod tests {
     #[test]
     fn what_the_page_says() {
         let page = parse_malloc_page(&page()).unwrap();
-        assert!(page.is_secure && !page.huge_pages);
+        assert!(page.is_secure && !page.is_debug && !page.huge_pages);
+        assert_eq!((page.guarded_taken, page.unguarded_taken), (22, 23));
         assert_eq!((page.forks, page.region_bytes, page.decay_ms, page.failures), (3, 1, -1, 21));
         let used: Vec<&MallocClass> = page.used_classes().collect();
         let [class] = used[..] else { panic!("{used:?}") };

@@ -135,20 +135,23 @@ fn status_and_signals_are_the_command_s() {
 }
 
 #[test]
-fn the_secure_build_says_so() {
+fn other_builds_say_so() {
     let folder = tempfile::tempdir().unwrap();
     // As they are installed: the command in bin, the libraries in lib/slipstream.
     let (bin, lib) = (folder.path().join("bin"), folder.path().join("lib/slipstream"));
     fs::create_dir_all(&bin).unwrap();
     fs::create_dir_all(&lib).unwrap();
     copy_program(&slip(), &bin.join("slip"));
-    let secure = library().with_file_name("libslipmalloc-secure.so");
-    fs::copy(secure, lib.join("libslipmalloc-secure.so")).unwrap();
     let command = ["--", python().to_str().unwrap(), "-c", WAITING].map(str::to_owned);
-    let target =
-        Target::start(Command::new(bin.join("slip")).args(["run", "--malloc", "--secure"]).args(&command));
-    let ran = run(&["malloc", "stats", "--pid", &target.pid(), "--format", "json"]);
-    assert_eq!((ran.code, &ran.json()["processes"][0]["secure"]), (0, &true.into()), "{}", ran.stderr);
+    for build in ["secure", "debug"] {
+        let name = format!("libslipmalloc-{build}.so");
+        fs::copy(library().with_file_name(&name), lib.join(&name)).unwrap();
+        let option = format!("--{build}");
+        let target =
+            Target::start(Command::new(bin.join("slip")).args(["run", "--malloc", &option]).args(&command));
+        let ran = run(&["malloc", "stats", "--pid", &target.pid(), "--format", "json"]);
+        assert_eq!((ran.code, &ran.json()["processes"][0][build]), (0, &true.into()), "{}", ran.stderr);
+    }
 
     let output = Command::new(bin.join("slip")).args(["run", "--malloc"]).args(&command).output().unwrap();
     let ran = Ran::from(output);
