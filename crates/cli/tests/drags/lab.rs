@@ -1,5 +1,6 @@
 //! Labs that run: `labs/drags/drags`.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::{fs, thread};
@@ -26,6 +27,8 @@ pub(crate) struct Labs {
     state: PathBuf,
     /// What the labs may change of the machine, as it was.
     machine: [String; 2],
+    /// Processes that were there before any lab.
+    others: Vec<String>,
 }
 
 /// What is said of a lab.
@@ -43,7 +46,12 @@ pub(crate) struct Watched {
     pub(crate) sheet: Value,
     /// The share of the machine's CPUs that the host gave to others meanwhile.
     pub(crate) steal: f64,
+    /// Names of threads that are of no lab and had a CPU meanwhile, for [`BUSY_NS`] together.
+    pub(crate) busy: Vec<String>,
 }
+
+/// Who has a CPU for so long may take it away from what is watched.
+const BUSY_NS: u64 = 5_000_000;
 
 impl Labs {
     /// None where they cannot run, or what they do cannot be watched.
@@ -54,7 +62,9 @@ impl Labs {
             return None;
         }
         end_interrupted();
-        Some(Self { state: PathBuf::from(format!("{STATE}{}", std::process::id())), machine: machine() })
+        let own = std::process::id().to_string();
+        let others = processes().into_iter().filter(|pid| *pid != own).collect();
+        Some(Self { state: PathBuf::from(format!("{STATE}{own}")), machine: machine(), others })
     }
 
     /// Starts a lab with its load and has `slip doctor` watch it; why this machine cannot, where it cannot.
@@ -77,22 +87,51 @@ impl Labs {
             None => ["--duration", SECONDS],
         };
         let load = operations.is_none().then(|| Load::start(self, &lab.name));
-        let ran = watched(&[&watch, &words[..]].concat());
+        let ran = self.watched(&[&watch, &words[..]].concat());
         // Looks at /proc tell nothing of the run of a program.
-        let coarse = load.is_some().then(|| watched(&[&watch, &["--rung", "proc"], &words[..]].concat()));
+        let coarse =
+            load.is_some().then(|| self.watched(&[&watch, &["--rung", "proc"], &words[..]].concat()));
         let load = load.unwrap_or_else(|| Load::start(self, &lab.name)).finish();
         if [Some(4), Some(5)].contains(&ran.0.status.code()) {
             let why = one_line(&ran.0.stderr);
             skip(&lab.name, &why);
             return Err(why);
         }
-        let sheet = |(ran, steal): &(Output, f64)| Watched {
+        let sheet = |(ran, steal, busy): (Output, f64, Vec<String>)| Watched {
             sheet: serde_json::from_slice(&ran.stdout)
                 .unwrap_or_else(|error| panic!("{}: {error}: {ran:?}", lab.name)),
-            steal: *steal,
+            steal,
+            busy,
         };
-        let (sheet, coarse) = (sheet(&ran), coarse.as_ref().map(sheet));
+        let (sheet, coarse) = (sheet(ran), coarse.map(sheet));
         Ok(Told { sheet, coarse, load })
+    }
+
+    /// What `slip doctor` says, and of [`Watched`] what others did meanwhile.
+    fn watched(&self, arguments: &[&str]) -> (Output, f64, Vec<String>) {
+        let (ticks, used) = (cpu_ticks(), self.used_by_others());
+        let ran = doctor(arguments);
+        let (ticks_after, used_after) = (cpu_ticks(), self.used_by_others());
+        let steal = (ticks_after.0 - ticks.0) / (ticks_after.1 - ticks.1).max(1.0);
+        let is_busy = |(name, ns): &(&String, &u64)| {
+            ns.saturating_sub(used.get(*name).copied().unwrap_or_default()) >= BUSY_NS
+        };
+        (ran, steal, used_after.iter().filter(is_busy).map(|(name, _)| name.clone()).collect())
+    }
+
+    /// For how long threads that are of no lab have had a CPU, by their names; nanoseconds.
+    fn used_by_others(&self) -> BTreeMap<String, u64> {
+        let mut used = BTreeMap::new();
+        for pid in &self.others {
+            // Those that have ended are not there.
+            for task in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
+                let read = |file| fs::read_to_string(task.path().join(file)).unwrap_or_default();
+                let ns: u64 =
+                    read("schedstat").split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or_default();
+                *used.entry(read("comm").trim_end().to_owned()).or_default() += ns;
+            }
+        }
+        used
     }
 
     /// What `slip` is told to watch.
@@ -152,12 +191,10 @@ fn one_line(said: &[u8]) -> String {
     String::from_utf8_lossy(said).trim().replace('\n', "; ")
 }
 
-/// What `slip doctor` says, and which share of the machine's CPUs its host gave to others meanwhile.
-fn watched(arguments: &[&str]) -> (Output, f64) {
-    let before = cpu_ticks();
-    let ran = doctor(arguments);
-    let after = cpu_ticks();
-    (ran, (after.0 - before.0) / (after.1 - before.1).max(1.0))
+/// All that are there, by their numbers.
+fn processes() -> Vec<String> {
+    let names = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    names.filter(|name| name.bytes().all(|byte| byte.is_ascii_digit())).collect()
 }
 
 /// Of all CPUs since the machine was started: what the host gave to others, and all; ticks of `/proc/stat`.

@@ -172,8 +172,8 @@ fn an_instruction_stands_behind_its_function_and_takes_none_of_its_time() {
         // In 3.11 an instruction may be in the middle of what belongs to it, which is none.
         let is_odd = |stack: &str| last(stack).starts_with('[') && !is_instruction(&last(stack));
         assert_eq!(count(&stacks, is_odd), 0, "{}: {stacks:?}", python.label);
-        let of_spins =
-            |name: &str| count(&stacks, |stack| stack.starts_with(&format!("<module>;spins;[{name}")));
+        // Whoever called it: while the target has no CPU it is in the same place of one of them.
+        let of_spins = |name: &str| count(&stacks, |stack| stack.contains(&format!(";spins;[{name}")));
         assert!(of_spins("FOR_ITER") > 0 && of_spins("STORE_FAST") > 0, "{}: {stacks:?}", python.label);
         // By function it is as without.
         let functions = report["functions"]["by_own"].as_array().unwrap();

@@ -126,6 +126,7 @@ fn of_server(case: &Case<'_>, calls: &CallTimes) -> Option<Finding> {
                 .with("mean", Value::Ns(command.mean_ns))
             }),
     );
+    evidence.extend(elsewhere(case, calls));
     let part_ns = |parts: &[CallPart]| parts_ns(calls, parts);
     let work_ns = each(part_ns(&[CallPart::Work, CallPart::Queue]).into(), calls.calls);
     let is_remote =
@@ -155,6 +156,21 @@ fn of_server(case: &Case<'_>, calls: &CallTimes) -> Option<Finding> {
         fixes: vec![fix(&calls.endpoint.protocol)],
         gain: gain(case, calls, &many, is_remote),
         confidence: Confidence::High,
+    })
+}
+
+/// A server that works on the worker's own CPU takes it away before the worker waits: then most of a call is in another line than WAIT.
+fn elsewhere(case: &Case<'_>, calls: &CallTimes) -> Option<Statement> {
+    let server = case.table.servers.rows.iter().find(|row| row.endpoint == calls.endpoint)?;
+    let all = u128::from(calls.mean_ns) * u128::from(calls.calls);
+    (server.wait_ns < all / 2).then(|| {
+        Statement::new(
+            "of the {all} that calls to it take in each {unit}, {wait} are sending and waiting; in the rest the worker was ready, without a \
+             CPU (WAKE), or had other work (CODE)",
+        )
+        .with("all", Value::Ns(case.each(all)))
+        .with("unit", Value::Word(case.unit.name()))
+        .with("wait", Value::Ns(case.each(server.wait_ns)))
     })
 }
 
@@ -235,6 +251,17 @@ mod tests {
         // 99 of 100 calls no more, each 8 or 12 of 20 us.
         let gain = finding.gain.unwrap();
         assert_eq!((gain.low, gain.high), (Value::Ns(792 * US), Value::Ns(1_188 * US)));
+    }
+
+    #[test]
+    fn a_call_that_is_mostly_in_another_line_says_so() {
+        let parts = [(CallPart::Work, lengths(20_000, 60 * US))];
+        let finding = found(judge, &asking(&parts, &[("GET", 20_000, 20_000 * 60 * US)]));
+        let said = &finding.evidence[1];
+        assert_eq!(
+            (said.value("all"), said.value("wait")),
+            (Some(&Value::Ns(6_000 * US)), Some(&Value::Ns(2_000 * US)))
+        );
     }
 
     #[test]
