@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-use slip_model::{FrameId, FrameKind, Interner, Recording, Sample, StackId, State, WaitReason};
+use slip_model::{FrameId, FrameKind, Interner, Recording, Sample, StackId, State, ThreadId, WaitReason};
 
 use crate::{Statement, Value, tenths};
 
@@ -33,6 +33,8 @@ pub(crate) struct Sites {
     pub(crate) ns: u64,
     /// Samples, and waits, that this is of.
     pub(crate) count: u64,
+    /// Whose they are, and for how long: those with most time first.
+    pub(crate) threads: Vec<(ThreadId, u64)>,
 }
 
 /// A sample, or waits that were stored together.
@@ -72,10 +74,13 @@ impl Sites {
         });
         let mut found = Self::default();
         let mut by_frame: HashMap<FrameId, u64> = HashMap::new();
+        let mut by_thread: HashMap<ThreadId, u64> = HashMap::new();
         for look in samples.chain(waits).filter(|look| !look.sample.state.has(State::IDLE) && is_meant(look))
         {
             found.ns = found.ns.saturating_add(look.ns);
             found.count = found.count.saturating_add(look.count);
+            let ns = by_thread.entry(look.sample.thread).or_default();
+            *ns = ns.saturating_add(look.ns);
             if let Some(frame) = function(&recording.interner, look.sample.stack) {
                 let ns = by_frame.entry(frame).or_default();
                 *ns = ns.saturating_add(look.ns);
@@ -93,6 +98,8 @@ impl Sites {
         }
         found.sites = merged.into_values().collect();
         found.sites.sort_by_key(|site| (Reverse(site.ns), site.frame));
+        found.threads = by_thread.into_iter().collect();
+        found.threads.sort_by_key(|(thread, ns)| (Reverse(*ns), *thread));
         found
     }
 
@@ -106,6 +113,21 @@ impl Sites {
                 .with("samples", Value::Count(self.count))
         });
         sites.collect()
+    }
+
+    /// The threads with most of it as sentences; `text` has places for `thread`, with its number in the kernel, and `share`.
+    pub(crate) fn of_threads(&self, recording: &Recording, text: &'static str) -> Vec<Statement> {
+        let threads = self.threads.iter().take(MAX_SITES).filter_map(|(id, ns)| {
+            let thread = recording.threads.iter().find(|thread| thread.id == *id)?;
+            let name = format!("{} ({})", recording.interner.text(thread.name), thread.tid);
+            Some(
+                Statement::new(text)
+                    .by("samples")
+                    .with("thread", Value::Name(name))
+                    .with("share", Value::Tenths(tenths((*ns).into(), self.ns.into()))),
+            )
+        });
+        threads.collect()
     }
 }
 

@@ -225,8 +225,8 @@ fn client_gain(case: &Case<'_>, server: &ServerTime, ns: u64, hello_ns: u64) -> 
     }
 }
 
-/// What keeping them by the extension saves: it sends the protocol's reset in the place of each, which wakes the server as a command does,
-/// unless that is still awake.
+/// What keeping them by the extension saves: in the place of each it sends the protocol's reset, as a command is sent, or nothing where
+/// there is nothing to forget.
 fn kept_gain(case: &Case<'_>, server: &ServerTime, ns: u64) -> Gain {
     // As on a UNIX socket.
     if server.send_ns == 0 {
@@ -234,7 +234,7 @@ fn kept_gain(case: &Case<'_>, server: &ServerTime, ns: u64) -> Gain {
             low: Value::Ns(0),
             high: Value::Ns(ns),
             basis: Statement::new(
-                "at most the connections' own time, if the extension keeps them; less a reset for each, and how long sending one takes was not seen here",
+                "at most the connections' own time, if the extension keeps them; less a reset where there is something to forget, and how long sending one takes was not seen here",
             ),
         };
     }
@@ -242,9 +242,9 @@ fn kept_gain(case: &Case<'_>, server: &ServerTime, ns: u64) -> Gain {
     let reset_ns = case.each(sent * u128::from(server.connects));
     Gain {
         low: Value::Ns(ns.saturating_sub(reset_ns)),
-        high: Value::Ns(ns.saturating_sub(reset_ns / 2)),
+        high: Value::Ns(ns),
         basis: Statement::new(
-            "the connections' own time, if the extension keeps them; less a reset for each, which is sent as a command is: {time}, or half of that to a server that is awake",
+            "the connections' own time, if the extension keeps them; less a reset for each where there is something to forget, which is sent as a command is: {time}",
         )
         .with("time", Value::Ns(reset_ns)),
     }
@@ -338,8 +338,8 @@ mod tests {
         recording.processes[0].language = Language::Php;
         of(&mut recording).workers[0].endpoints[0].transfer_ns = 1_000 * 10 * US;
         let gain = found(judge, &recording).gain.unwrap();
-        // Less a reset for each connection, which is sent as a command is.
-        assert_eq!((gain.low, gain.high), (Value::Ns(90 * US), Value::Ns(95 * US)));
+        // Less a reset for each connection, if there is something to forget.
+        assert_eq!((gain.low, gain.high), (Value::Ns(90 * US), Value::Ns(100 * US)));
         let advice = |finding: &Finding| finding.fixes.iter().any(|fix| fix.text.contains("slipstream.keep"));
         assert!(advice(&found(judge, &recording)));
         // On in name, and not used.

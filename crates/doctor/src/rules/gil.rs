@@ -37,10 +37,12 @@ pub(super) fn judge(case: &Case<'_>) -> Verdict {
     if is_known {
         evidence
             .extend(holders.statements(case.recording, "{function} held it in {share} of {samples} samples"));
+        evidence.extend(holders.of_threads(case.recording, "thread {thread} in {share} of these"));
     } else if runners.count >= MIN_SAMPLES {
         let text =
             "{function} ran in {share} of {samples} samples on a CPU: who runs code of Python holds the lock";
         evidence.extend(runners.statements(case.recording, text));
+        evidence.extend(runners.of_threads(case.recording, "thread {thread} in {share} of these"));
     }
     let lock_ns = case.line_ns(Line::Lock);
     let ruled_out = vec![
@@ -72,7 +74,7 @@ pub(super) fn judge(case: &Case<'_>) -> Verdict {
 
 #[cfg(test)]
 mod tests {
-    use slip_model::{Frame, FrameKind, Part, Recording, Sample, SampleBlock};
+    use slip_model::{Frame, FrameKind, Part, Recording, Sample, SampleBlock, Thread, ThreadId};
 
     use super::*;
     use crate::support::{ask, assert_quiet, found, pool};
@@ -89,8 +91,11 @@ mod tests {
         let name = recording.interner.string(function);
         let frame = recording.interner.frame(Frame { kind: FrameKind::Python, name, ..Frame::default() });
         let stack = recording.interner.stack(&[frame]);
+        let name = recording.interner.string("beside");
+        let id = ThreadId(u32::try_from(recording.threads.len()).unwrap());
+        recording.threads.push(Thread { id, tid: 17, name, ..Thread::default() });
         let mut block = SampleBlock::default();
-        (0..count).for_each(|_| block.push(Sample { stack, state, ..Sample::default() }));
+        (0..count).for_each(|_| block.push(Sample { thread: id, stack, state, ..Sample::default() }));
         recording.blocks.push(block);
     }
 
@@ -103,6 +108,7 @@ mod tests {
         let finding = found(judge, &recording);
         assert_eq!((finding.cause, finding.confidence), ("other_thread", Confidence::Medium));
         assert_eq!(finding.evidence[1].value("function"), Some(&Value::Name("resize".into())));
+        assert_eq!(finding.evidence[2].value("thread"), Some(&Value::Name("beside (17)".into())));
         sample(&mut recording, 40, "encode", State::ON_CPU.with(State::HAS_GIL));
         let finding = found(judge, &recording);
         assert_eq!(finding.confidence, Confidence::High);
