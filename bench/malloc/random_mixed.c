@@ -13,16 +13,9 @@
 #include <sys/mman.h>
 #include <time.h>
 
-enum { SEED = 42, LINE_BYTES = 64, LEAST_BYTES = 16, SIZE_MASK = 0x3FF };
+#include "random.h"
 
-static inline uint32_t next(uint32_t *state)
-{
-	uint32_t x = *state;
-	x ^= x << 13;
-	x ^= x >> 17;
-	x ^= x << 5;
-	return *state = x;
-}
+enum { SEED = 42, LINE_BYTES = 64, LEAST_BYTES = 16, SIZE_MASK = 0x3FF };
 
 static __attribute__((noinline)) void operate_mixed(unsigned char **slots, uint32_t working_set, long operations)
 {

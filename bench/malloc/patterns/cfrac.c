@@ -218,10 +218,6 @@ int main(int count, char **values)
 {
 	arguments_t arguments = parse(count, values);
 	blocks_each = arguments.operations / arguments.threads + 1;
-	if (arguments.threads == 1) {
-		work(NULL);
-	} else {
-		work_with(arguments.threads, work);
-	}
+	work_with(arguments.threads, work);
 	return report(blocks_each * arguments.threads);
 }

@@ -17,6 +17,8 @@
 #include <sys/mman.h>
 #include <time.h>
 
+#include "../random.h"
+
 enum { SEED = 42, PAGE_BYTES = 4096, MOST_THREADS = 64 };
 
 typedef struct {
@@ -35,15 +37,6 @@ static _Noreturn void fail(const char *what)
 {
 	fprintf(stderr, "error: %s\n", what);
 	exit(1);
-}
-
-static inline uint32_t next(uint32_t *state)
-{
-	uint32_t x = *state;
-	x ^= x << 13;
-	x ^= x >> 17;
-	x ^= x << 5;
-	return *state = x;
 }
 
 /* Of the thread's own generator: never 0, and no neighbours, whose first numbers would be alike. */
@@ -108,9 +101,14 @@ static inline pthread_t start_thread(void *(*work)(void *), void *argument)
 	return thread;
 }
 
-/* Has so many threads work, each of which is told its number, and waits for them. */
+/* Has so many threads work, each of which is told its number, and waits for them. One is the program's own: then malloc() may know that
+ * there is no other. */
 static inline void work_with(unsigned threads, void *(*work)(void *))
 {
+	if (threads == 1) {
+		work(NULL);
+		return;
+	}
 	pthread_t started[MOST_THREADS];
 	for (unsigned number = 0; number < threads; number++) {
 		started[number] = start_thread(work, (void *)(uintptr_t)number);
