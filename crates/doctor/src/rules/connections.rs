@@ -1,10 +1,14 @@
 //! CONN002: connections that are made again and again, by server.
 
-use slip_model::{CallPart, KeptConnections, Language};
+use slip_model::{CallPart, KeptConnections};
 
 use crate::case::{Case, called, cut, parts_ns};
 use crate::sites::{MIN_SAMPLES, Sites, is_in_kernel};
-use crate::{CONN002, Confidence, Cost, Finding, Gain, ServerTime, Statement, Unit, Value, Verdict};
+use crate::{CONN002, Confidence, Cost, Finding, ServerTime, Statement, Unit, Value, Verdict};
+
+mod gain;
+
+use gain::{Between, by_client, by_extension, may_keep};
 
 /// Less of a unit, in tenths of a per cent, is not told.
 const MIN_TENTHS: u64 = 20;
@@ -17,9 +21,6 @@ const EACH_CALL: u64 = 50;
 
 /// The kernel's functions for that.
 const CONNECT: [&str; 3] = ["__x64_sys_connect*", "__sys_connect", "__sys_connect_file"];
-
-/// Of these protocols the extension keeps connections.
-const KEPT_PROTOCOLS: [&str; 2] = ["redis", "memcached"];
 
 /// Commands that clients send first on a connection.
 const HELLO: [&str; 4] = ["AUTH", "SELECT", "HELLO", "CLIENT"];
@@ -146,6 +147,17 @@ fn finding(case: &Case<'_>, server: &ServerTime, ns: u64) -> Finding {
             .by("inet_sock_set_state")
             .with("time", Value::Ns(mean_ns)),
     ];
+    let sockets = Between::of_sockets(case, server);
+    if let Some(sockets) = sockets {
+        evidence.push(
+            Statement::new("and making and closing their sockets {low} to {high} of each {unit} on a CPU, by {samples} samples")
+                .by("samples")
+                .with("low", Value::Ns(sockets.low_ns))
+                .with("high", Value::Ns(sockets.high_ns))
+                .with("unit", Value::Word(case.unit.name()))
+                .with("samples", Value::Count(sockets.samples)),
+        );
+    }
     if let Some(kept) = kept(case, server) {
         let counts = |text| {
             Statement::new(text)
@@ -202,58 +214,12 @@ fn finding(case: &Case<'_>, server: &ServerTime, ns: u64) -> Finding {
         ],
         fixes: fixes(case, server),
         gain: Some(if may_keep(case, server) {
-            kept_gain(case, server, ns)
+            by_extension(case, server, ns, sockets)
         } else {
-            client_gain(case, server, ns, case.each(hello_ns))
+            by_client(case, server, ns, sockets, case.each(hello_ns))
         }),
         confidence: if case.table.is_by_looks() { Confidence::Medium } else { Confidence::High },
     }
-}
-
-/// What a client saves that keeps its connection.
-fn client_gain(case: &Case<'_>, server: &ServerTime, ns: u64, hello_ns: u64) -> Gain {
-    let call_ns =
-        calls(case, server).map_or_else(|| server.mean_ns().unwrap_or_default(), |calls| calls.mean_ns);
-    // A client that keeps its connection may ask whether it is still there, when it begins to use it in a unit.
-    let check_ns = call_ns.min(case.each(u128::from(call_ns) * u128::from(server.connects)));
-    Gain {
-        low: Value::Ns(ns.saturating_sub(check_ns)),
-        high: Value::Ns(ns.saturating_add(hello_ns)),
-        basis: Statement::new(
-            "the connections' own time; less one call if the client asks whether it is still there, and with what it sends first if that is not sent again",
-        ),
-    }
-}
-
-/// What keeping them by the extension saves: in the place of each it sends the protocol's reset, as a command is sent, or nothing where
-/// there is nothing to forget.
-fn kept_gain(case: &Case<'_>, server: &ServerTime, ns: u64) -> Gain {
-    // As on a UNIX socket.
-    if server.send_ns == 0 {
-        return Gain {
-            low: Value::Ns(0),
-            high: Value::Ns(ns),
-            basis: Statement::new(
-                "at most the connections' own time, if the extension keeps them; less a reset where there is something to forget, and how long sending one takes was not seen here",
-            ),
-        };
-    }
-    let sent = server.send_ns.checked_div(server.calls.into()).unwrap_or_default();
-    let reset_ns = case.each(sent * u128::from(server.connects));
-    Gain {
-        low: Value::Ns(ns.saturating_sub(reset_ns)),
-        high: Value::Ns(ns),
-        basis: Statement::new(
-            "the connections' own time, if the extension keeps them; less a reset for each where there is something to forget, which is sent as a command is: {time}",
-        )
-        .with("time", Value::Ns(reset_ns)),
-    }
-}
-
-/// Whether the extension would keep connections to this server.
-fn may_keep(case: &Case<'_>, server: &ServerTime) -> bool {
-    let is_php = case.recording.processes.iter().any(|process| process.language == Language::Php);
-    is_php && KEPT_PROTOCOLS.contains(&&*server.endpoint.protocol) && kept(case, server).is_none()
 }
 
 fn fixes(case: &Case<'_>, server: &ServerTime) -> Vec<Statement> {
@@ -284,7 +250,9 @@ fn hello(case: &Case<'_>, server: &ServerTime) -> (u64, u128) {
 
 #[cfg(test)]
 mod tests {
-    use slip_model::{EndpointTime, Facts, Part, Recording};
+    use slip_model::{
+        EndpointTime, Facts, Frame, FrameKind, Language, Part, Recording, Sample, SampleBlock, State,
+    };
 
     use super::*;
     use crate::support::{ask, assert_quiet, found, lengths, of, pool, serve};
@@ -305,10 +273,25 @@ mod tests {
             &mut recording,
             ["10.0.0.5:6379", "redis"],
             time,
-            &[(CallPart::Work, lengths(calls, 20 * US))],
+            &[(CallPart::Connect, lengths(200, 40 * US)), (CallPart::Work, lengths(calls, 20 * US))],
             commands,
         );
         recording
+    }
+
+    /// Adds samples on a CPU with this stack, innermost first: a function of the kernel, and one of the program.
+    fn sample(recording: &mut Recording, count: u64, stack: &[&str]) {
+        let kinds = [FrameKind::Kernel, FrameKind::Php];
+        let interner = &mut recording.interner;
+        let frames = stack.iter().zip(kinds).map(|(name, kind)| {
+            let name = interner.string(name);
+            interner.frame(Frame { kind, name, ..Frame::default() })
+        });
+        let frames: Vec<_> = frames.collect();
+        let stack = interner.stack(&frames);
+        let mut block = SampleBlock::default();
+        (0..count).for_each(|_| block.push(Sample { stack, state: State::ON_CPU, ..Sample::default() }));
+        recording.blocks.push(block);
     }
 
     #[test]
@@ -338,8 +321,8 @@ mod tests {
         recording.processes[0].language = Language::Php;
         of(&mut recording).workers[0].endpoints[0].transfer_ns = 1_000 * 10 * US;
         let gain = found(judge, &recording).gain.unwrap();
-        // Less a reset for each connection, if there is something to forget.
-        assert_eq!((gain.low, gain.high), (Value::Ns(90 * US), Value::Ns(100 * US)));
+        // What the program does after connecting may be left; less a reset for each connection, if there is something to forget.
+        assert_eq!((gain.low, gain.high), (Value::Ns(30 * US), Value::Ns(100 * US)));
         let advice = |finding: &Finding| finding.fixes.iter().any(|fix| fix.text.contains("slipstream.keep"));
         assert!(advice(&found(judge, &recording)));
         // On in name, and not used.
@@ -351,6 +334,47 @@ mod tests {
         kept(&mut recording, 199, &[]);
         let Verdict::Quiet(statement) = ask(judge, &recording) else { panic!() };
         assert!(statement.text.contains("used connections again"));
+    }
+
+    #[test]
+    fn what_sockets_take_is_saved_as_well() {
+        let mut recording = connecting(200, 1_000, &[("GET", 1_000, 1_000 * 20 * US)]);
+        recording.processes[0].language = Language::Php;
+        recording.info.interval_ns = 400 * US;
+        of(&mut recording).workers[0].endpoints[0].transfer_ns = 1_000 * 10 * US;
+        let gain = |recording: &Recording| {
+            let gain = found(judge, recording).gain.unwrap();
+            (gain.low, gain.high)
+        };
+        // Nothing has to be forgotten after GET.
+        assert_eq!(gain(&recording), (Value::Ns(40 * US), Value::Ns(100 * US)));
+        sample(&mut recording, 9, &["inet_release", "Client::close"]);
+        assert_eq!(gain(&recording), (Value::Ns(40 * US), Value::Ns(100 * US)));
+        // 16 of 0.4 ms for 200 requests, and half of them either way.
+        sample(&mut recording, 7, &["inet_release", "Client::close"]);
+        assert_eq!(gain(&recording), (Value::Ns((40 + 16) * US), Value::Ns((100 + 48) * US)));
+        assert_eq!(found(judge, &recording).evidence[2].value("samples"), Some(&Value::Count(16)));
+        // Of a socket that no function of the program closes the worker's own client may be at the other end.
+        sample(&mut recording, 9, &["inet_release"]);
+        assert_eq!(gain(&recording), (Value::Ns(40 * US + 19_200), Value::Ns((100 + 70) * US)));
+    }
+
+    #[test]
+    fn what_the_program_does_after_connecting_is_not_saved() {
+        let mut recording = connecting(200, 1_000, &[("GET", 1_000, 1_000 * 20 * US)]);
+        recording.processes[0].language = Language::Php;
+        recording.info.interval_ns = 120 * US;
+        of(&mut recording).workers[0].endpoints[0].transfer_ns = 1_000 * 10 * US;
+        let gain = |recording: &Recording| {
+            let gain = found(judge, recording).gain.unwrap();
+            (gain.low, gain.high)
+        };
+        // 100 samples of 0.12 ms are 60 us of each request, a fifth more or less.
+        sample(&mut recording, 100, &["__x64_sys_connect", "Client::open"]);
+        assert_eq!(gain(&recording), (Value::Ns(48 * US), Value::Ns(72 * US)));
+        // On another machine it is besides what is waited for.
+        recording.info.interval_ns = 20 * US;
+        assert_eq!(gain(&recording), (Value::Ns(48 * US), Value::Ns(52 * US)));
     }
 
     #[test]
