@@ -35,8 +35,8 @@ WORKERS = 4
 PREDICTION_BAR = 20.0
 #: Sheets of each lab, of which the median counts.
 SHEETS = 3
-#: How long a lab is watched, and a slice of load is, seconds.
-WATCH_S, SLICE_S = 8, 2
+#: How long a lab is watched, as it is if nothing is said, and a slice of load is, seconds.
+WATCH_S, SLICE_S = 15, 2
 #: Operations of the native program.
 OPERATIONS = 20_000
 #: Of the one whose allocator keeps nothing, and how it is told to keep blocks.
