@@ -95,6 +95,10 @@ class Redis:
         self.ask("SET", "large", "x" * 100_000)
         self.ask("MSET", *(word for number in range(USERS) for word in (f"user:{number}", f"value-{number}")))
         self.ask("ACL", "SETUSER", "other", "on", ">secret", "~*", "+@all")
+        self.let_in("secret-of-booted")
+        # Another value in that user's database.
+        self.ask("COPY", "user:1", "key", "DB", "7")
+        self.ask("COPY", "user:7", "user:7", "DB", "7")
 
     def ask(self, *words):
         """The reply's first line, or its text."""
@@ -107,6 +111,10 @@ class Redis:
             if not line or line[0] == "-":
                 raise ValueError(f"redis: {line}")
             return line[1:]
+
+    def let_in(self, password):
+        """Whom a boot says it is."""
+        self.ask("ACL", "SETUSER", "booted", "on", "resetpass", f">{password}", "~*", "+@all")
 
     def connections(self):
         """So many have been made so far, without the one that asks."""

@@ -17,6 +17,8 @@ typedef struct {
 	struct timeval timeout;
 	bool has_timeout;
 	int no_delay, keep_alive;
+	/* What the boot has said on its connection, which is said on each other one; or NULL. */
+	slip_replay_t *replay;
 	/* This request could not have a connection for it. */
 	bool is_lost;
 } slip_sleeper_t;
@@ -29,6 +31,7 @@ static void free_sleeper(zval *entry)
 {
 	slip_sleeper_t *sleeper = Z_PTR_P(entry);
 
+	slip_replay_free(sleeper->replay);
 	pefree(sleeper->resource, 1);
 	pefree(sleeper, 1);
 }
@@ -65,10 +68,11 @@ static const char *check_fresh(slip_link_t *link, const php_netstream_data_t *da
 	if (written->is_open) {
 		return "a transaction is open on its connection";
 	}
-	if (written->told) {
+	const slip_replay_t *said = link->said;
+	if (written->told || (said && !slip_replay_is_known(said))) {
 		return "its connection is not like a new one: a password, a version of the protocol or another state was given on it";
 	}
-	switch (slip_fresh_ask(data->socket, patience_ms(data))) {
+	switch (slip_fresh_ask(data->socket, patience_ms(data), said ? said->user : NULL, said ? said->database : NULL)) {
 		case SLIP_FRESH:
 			return NULL;
 		case SLIP_NOT_FRESH:
@@ -114,7 +118,7 @@ const char *slip_asleep_may(php_stream *stream)
 
 void slip_asleep_put(const php_stream *stream, php_stream *saved, php_netstream_data_t *saved_data)
 {
-	const slip_link_t *link = slip_link_of(stream);
+	slip_link_t *link = slip_link_of(stream);
 	slip_sleeper_t *sleeper = pecalloc(1, sizeof *sleeper, 1);
 	socklen_t length = sizeof(int);
 
@@ -127,6 +131,11 @@ void slip_asleep_put(const php_stream *stream, php_stream *saved, php_netstream_
 		getsockopt(saved_data->socket, IPPROTO_TCP, TCP_NODELAY, &sleeper->no_delay, &length);
 		length = sizeof(int);
 		getsockopt(saved_data->socket, SOL_SOCKET, SO_KEEPALIVE, &sleeper->keep_alive, &length);
+	}
+	if (link->said) {
+		sleeper->replay = pemalloc(sizeof *sleeper->replay, 1);
+		*sleeper->replay = *link->said;
+		link->replay = sleeper->replay;
 	}
 	zend_hash_index_update_ptr(&sleepers, (zend_ulong) (uintptr_t) stream, sleeper);
 	saved->ops = &link->transport->asleep;
@@ -158,22 +167,44 @@ void slip_asleep_rest(php_stream *stream)
 
 void slip_asleep_drop(const php_stream *stream)
 {
-	if (is_started) {
+	const slip_sleeper_t *sleeper = is_started ? sleeper_of(stream) : NULL;
+
+	if (sleeper) {
+		if (sleeper->replay) {
+			slip_link_end_replay(sleeper->replay);
+		}
 		zend_hash_index_del(&sleepers, (zend_ulong) (uintptr_t) stream);
 	}
+}
+
+/* What the boot has said on its connection. One that was parked knows it already. */
+static bool is_told(slip_link_t *link, php_netstream_data_t *data)
+{
+	if (!link->replay) {
+		return true;
+	}
+	if (!link->is_proven && !slip_replay_say(link->replay, data->socket, patience_ms(data))) {
+		link->server->counts->refused[SLIP_KEPT_REPLAY]++;
+		close(data->socket);
+		data->socket = -1;
+		return false;
+	}
+	link->server->counts->replayed++;
+	return true;
 }
 
 /* A connection for it, as if it had been made now. False if there is none: for this request it is a connection that was lost. */
 static bool wake(php_stream *stream)
 {
 	slip_sleeper_t *sleeper = sleeper_of(stream);
-	const php_netstream_data_t *data = stream->abstract;
+	php_netstream_data_t *data = stream->abstract;
 	slip_transport_t *transport = slip_link_transport(stream);
 	slip_server_t *server = sleeper && !sleeper->is_lost ? slip_keep_find(transport->is_unix, false, sleeper->resource, strlen(sleeper->resource)) : NULL;
 
 	if (server && !server->kind->is_tls) {
 		php_stream_xport_param parameters = {.op = STREAM_XPORT_OP_CONNECT, .want_errortext = true};
 		slip_link_t *link = slip_link_add(stream, transport, server);
+		link->replay = sleeper->replay;
 		parameters.inputs.name = sleeper->resource;
 		parameters.inputs.namelen = strlen(sleeper->resource);
 		parameters.inputs.timeout = sleeper->has_timeout ? &sleeper->timeout : NULL;
@@ -181,7 +212,7 @@ static bool wake(php_stream *stream)
 		if (parameters.outputs.error_text) {
 			zend_string_release(parameters.outputs.error_text);
 		}
-		if (parameters.outputs.returncode == 0 && data->socket != -1) {
+		if (parameters.outputs.returncode == 0 && data->socket != -1 && is_told(link, data)) {
 			link->image_fd = data->socket;
 			if (!transport->is_unix) {
 				setsockopt(data->socket, IPPROTO_TCP, TCP_NODELAY, &sleeper->no_delay, sizeof(int));
@@ -196,6 +227,21 @@ static bool wake(php_stream *stream)
 		sleeper->is_lost = true;
 	}
 	stream->eof = 1;
+	return false;
+}
+
+bool slip_asleep_says(const char *bytes, size_t length)
+{
+	const slip_sleeper_t *sleeper;
+
+	if (!is_started) {
+		return false;
+	}
+	ZEND_HASH_FOREACH_PTR(&sleepers, sleeper) {
+		if (sleeper->replay && slip_replay_has(sleeper->replay, bytes, length)) {
+			return true;
+		}
+	} ZEND_HASH_FOREACH_END();
 	return false;
 }
 

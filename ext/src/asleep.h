@@ -26,4 +26,7 @@ void slip_asleep_rest(php_stream *);
 /* The image of this stream is gone. */
 void slip_asleep_drop(const php_stream *);
 
+/* Whether any of them will say something with these bytes to its server. */
+bool slip_asleep_says(const char *bytes, size_t length);
+
 #endif

@@ -6,6 +6,7 @@
 #include "framing.h"
 #include "memcached.h"
 #include "parked.h"
+#include "replay.h"
 #include "replies.h"
 #include "tls.h"
 
@@ -50,8 +51,12 @@ typedef struct {
 	bool has_timeout;
 	/* Something was written, and nothing read since. */
 	bool awaits_reply;
+	/* Who it is and which database it means, as far as it was said on this connection; or NULL. */
+	slip_replay_t *said;
 	/* -1, or the socket of a stream of an image, which nobody closes at the end of a request but us. */
 	int image_fd;
+	/* Of such a stream: what its image has for the connections that it has in its place; or NULL. */
+	const slip_replay_t *replay;
 } slip_link_t;
 
 /* NULL if it is none of ours. */
@@ -75,6 +80,8 @@ void slip_link_note_unfit(slip_link_t *, enum slip_kept_reason);
 int slip_link_why_not(const php_stream *, const slip_link_t *, int close_handle);
 /* What has to be closed stays in the stream. */
 void slip_link_park(php_stream *, slip_link_t *, int close_handle);
+/* The image is gone that this is of: nothing is said any more. */
+void slip_link_end_replay(const slip_replay_t *);
 
 /* What is asked of the stream alone, and not of its connection. */
 static inline bool slip_link_is_of_stream(int option)

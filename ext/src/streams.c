@@ -77,6 +77,7 @@ static void free_link(zval *entry)
 	}
 	/* And so is the socket of one that was held. */
 	slip_tls_free(&link->held.tls, false);
+	slip_replay_free(link->said);
 	if (link->image_fd >= 0) {
 		close(link->image_fd);
 	}
@@ -148,6 +149,22 @@ static void begin_writing(slip_link_t *link, bool is_proven)
 	link->is_proven = is_proven;
 }
 
+/* More was written to Redis. */
+static void follow(slip_link_t *link, const char *data, size_t length)
+{
+	slip_framing_t *written = &link->written.redis;
+	const bool is_alone = slip_framing_is_whole(written) && link->read.place == SLIP_AT_REPLY && link->read.whole == written->commands;
+	const bool told = written->told;
+	const uint64_t commands = written->commands;
+
+	slip_framing_read(written, data, length);
+	if (slip_keep_replays() && is_alone && link->image_fd < 0 && !link->server->kind->is_tls && written->commands == commands + 1
+			&& slip_framing_is_whole(written) && slip_replay_hear(&link->said, data, length)) {
+		/* It can be said again. */
+		written->told = told;
+	}
+}
+
 static ssize_t on_write(php_stream *stream, const char *data, size_t length)
 {
 	slip_link_t *link = slip_link_of(stream);
@@ -162,7 +179,7 @@ static ssize_t on_write(php_stream *stream, const char *data, size_t length)
 	if (written > 0 && link->server->kind->is_memcached) {
 		slip_memcached_read(&link->written.memcached, data, written);
 	} else if (written > 0) {
-		slip_framing_read(&link->written.redis, data, written);
+		follow(link, data, written);
 	}
 	link->awaits_reply |= written > 0;
 	if (link->server->kind->is_tls && !link->tls.handle) {
@@ -187,6 +204,9 @@ static ssize_t on_read(php_stream *stream, char *data, size_t length)
 		link->awaits_reply = false;
 		if (!link->server->kind->is_memcached) {
 			slip_replies_read(&link->read, data, come);
+		}
+		if (link->said) {
+			slip_replay_hear_answer(link->said, data, come);
 		}
 	}
 	return come;
@@ -216,7 +236,7 @@ static bool reconnect(php_stream *stream, slip_link_t *link, php_stream_xport_pa
 	if ((link->transport->is_tls && !link->options) || (is_late(link) && parameters->op != STREAM_XPORT_OP_CONNECT)) {
 		return false;
 	}
-	if (!slip_parked_take(link->server, link->options, &parked, slip_keep_seconds())) {
+	if (!slip_parked_take(link->server, link->options, link->replay, &parked, slip_keep_seconds())) {
 		return false;
 	}
 	set_no_delay(stream, link, parked.fd);
@@ -393,7 +413,8 @@ static bool is_clean(const slip_link_t *link)
 {
 	const slip_framing_t *written = &link->written.redis;
 
-	if (link->server->kind->is_memcached || link->server->kind->is_tls || !link->is_proven || written->has_others) {
+	/* Whose password is not that of the boot any more finds out at the end of each request. */
+	if (link->server->kind->is_memcached || link->server->kind->is_tls || link->replay || !link->is_proven || written->has_others) {
 		return false;
 	}
 	return link->read.place == SLIP_AT_REPLY && link->read.whole == written->commands;
@@ -406,8 +427,21 @@ void slip_link_park(php_stream *stream, slip_link_t *link, int close_handle)
 	if (reason >= 0) {
 		link->server->counts->refused[reason]++;
 	} else {
-		slip_parked_put(link->server, stream, &link->tls, is_late(link), is_clean(link), slip_keep_connections(), slip_keep_seconds());
+		slip_parked_put(link->server, stream, &link->tls, is_late(link), is_clean(link), link->replay, slip_keep_connections(),
+			slip_keep_seconds());
 	}
+}
+
+void slip_link_end_replay(const slip_replay_t *replay)
+{
+	slip_link_t *link;
+
+	ZEND_HASH_FOREACH_PTR(&links, link) {
+		if (link->replay == replay) {
+			link->replay = NULL;
+		}
+	} ZEND_HASH_FOREACH_END();
+	slip_keep_end_replay(replay);
 }
 
 static int on_close(php_stream *stream, int close_handle)
@@ -488,7 +522,7 @@ static bool use_held(php_stream *stream, slip_link_t *link, const php_stream_xpo
 	}
 	if (!zend_string_equals(link->options, link->held.tls.options)) {
 		give_back(stream, link);
-		if (!slip_parked_take(link->server, link->options, &link->held, slip_keep_seconds())) {
+		if (!slip_parked_take(link->server, link->options, NULL, &link->held, slip_keep_seconds())) {
 			return false;
 		}
 		data->socket = link->held.fd;

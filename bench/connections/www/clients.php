@@ -1,4 +1,8 @@
 <?php
+/** A user of its own, and a database in which other things are. */
+const LOGIN = ['booted', 'secret-of-booted'];
+const DATABASE = 7;
+
 /** A client of Redis as small as one can be: like Predis and credis it speaks the protocol itself, over a stream. */
 final class SmallClient
 {
@@ -18,6 +22,14 @@ final class SmallClient
     {
         $this->write(self::encode(...$words));
         return $this->read();
+    }
+
+    /** Says who it is and which database it means. */
+    public function login(): self
+    {
+        $this->command('AUTH', ...LOGIN);
+        $this->command('SELECT', (string) DATABASE);
+        return $this;
     }
 
     public static function encode(string ...$words): string
@@ -99,6 +111,13 @@ final class Extension
     public function command(string ...$words): mixed
     {
         return $this->redis->rawCommand(...$words);
+    }
+
+    public function login(): self
+    {
+        $this->redis->auth(LOGIN);
+        $this->redis->select(DATABASE);
+        return $this;
     }
 
     /** By its own methods: some it remembers itself. */
@@ -228,6 +247,10 @@ function client(string $name, string $tls = ''): SmallClient|Extension|PureClien
         'predis' => new PureClient(['host' => '127.0.0.1', 'port' => $port]),
         'predis-unix' => new PureClient(['scheme' => 'unix', 'path' => $path]),
         'predis-tls' => new PureClient(['scheme' => 'tls', 'host' => '127.0.0.1', 'port' => $tls_port, 'ssl' => options_of_tls($tls)]),
+        // With a user and a database.
+        'small-login' => (new SmallClient("tcp://127.0.0.1:$port"))->login(),
+        'phpredis-login' => (new Extension('127.0.0.1', $port, false))->login(),
+        'predis-login' => new PureClient(['host' => '127.0.0.1', 'port' => $port, 'username' => LOGIN[0], 'password' => LOGIN[1], 'database' => DATABASE]),
         'memcached' => new SmallMemcached("tcp://127.0.0.1:{$_SERVER['MEMCACHED_PORT']}"),
         'memcached-unix' => new SmallMemcached("unix://{$_SERVER['MEMCACHED_PATH']}"),
         'memcached-auth' => new SmallMemcached("tcp://127.0.0.1:{$_SERVER['MEMCACHED_AUTH_PORT']}"),
