@@ -8,8 +8,8 @@ import fpm
 from pages import Pages
 
 #: By the names of their clients: pools of four workers, and of one.
-LOGINS = ("small-login", "phpredis-login", "predis-login")
-MANY = ("small", "small-unix", "phpredis", "phpredis-unix", "predis", "predis-unix", "memcached", *LOGINS)
+LOGINS = ("small-login", "phpredis-login", "predis-login", "predis2-login", "credis-login")
+MANY = ("small", "small-unix", "phpredis", "phpredis-unix", "predis", "predis-unix", "predis2", "credis", "memcached", *LOGINS)
 ONE = (*MANY, "memcached-unix")
 
 WORKERS = 4
@@ -26,8 +26,8 @@ REFUSED = {
 #: What the server says in the rest of such a request.
 GOES_ON = {"select": ("db", "3"), "name": ("name", "somebody"), "auth": ("user", "other"), "tracking": ("flags", "t"), "resp3": ("resp", "3")}
 
-#: Servers that are not in slipstream.keep, and TLS.
-REFUSED_CLIENTS = {"small-elsewhere": "slipstream.keep", "phpredis-elsewhere": "slipstream.keep", "small-tls": "encrypted"}
+#: Servers that are not in slipstream.keep, TLS, and one that says HELLO and its name.
+REFUSED_CLIENTS = {"small-elsewhere": "slipstream.keep", "phpredis-elsewhere": "slipstream.keep", "small-tls": "encrypted", "predis3": "a version"}
 
 #: Most requests until each worker has been restored.
 MOST_BOOTS = 400
