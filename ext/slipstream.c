@@ -35,12 +35,22 @@ static PHP_INI_MH(on_mechanism)
 	return FAILURE;
 }
 
+/* It is asked for at each write. */
+static bool keep_replays;
+
+static PHP_INI_MH(on_keep_replay)
+{
+	keep_replays = zend_ini_parse_bool(new_value);
+	return SUCCESS;
+}
+
 PHP_INI_BEGIN()
 	PHP_INI_ENTRY("slipstream.enable", "1", PHP_INI_SYSTEM, NULL)
 	PHP_INI_ENTRY("slipstream.restore", "auto", PHP_INI_SYSTEM, on_mechanism)
 	PHP_INI_ENTRY("slipstream.keep", "", PHP_INI_SYSTEM, slip_keep_on_change)
 	PHP_INI_ENTRY("slipstream.keep_connections", "4", PHP_INI_SYSTEM, NULL)
 	PHP_INI_ENTRY("slipstream.keep_seconds", "30", PHP_INI_SYSTEM, NULL)
+	PHP_INI_ENTRY("slipstream.keep_replay", "0", PHP_INI_SYSTEM, on_keep_replay)
 PHP_INI_END()
 
 zend_long slip_keep_connections(void)
@@ -51,6 +61,11 @@ zend_long slip_keep_connections(void)
 zend_long slip_keep_seconds(void)
 {
 	return INI_INT("slipstream.keep_seconds");
+}
+
+bool slip_keep_replays(void)
+{
+	return keep_replays;
 }
 
 enum slip_mechanism slip_wanted_mechanism(void)

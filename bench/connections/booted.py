@@ -1,10 +1,15 @@
-"""Connections that a boot leaves open, and that a snapshot holds: each request that is restored goes on with one that is as good as new."""
+"""Connections that a boot leaves open, and that a snapshot holds: each request that is restored goes on with one that is as good as new.
+
+On some the boot has said who it is, and which database it means. Where slipstream.keep_replay is on, they are told so again; where it is off,
+there is no snapshot.
+"""
 
 import fpm
 from pages import Pages
 
 #: By the names of their clients: pools of four workers, and of one.
-MANY = ("small", "small-unix", "phpredis", "phpredis-unix", "predis", "predis-unix", "memcached")
+LOGINS = ("small-login", "phpredis-login", "predis-login", "predis2-login", "credis-login")
+MANY = ("small", "small-unix", "phpredis", "phpredis-unix", "predis", "predis-unix", "predis2", "credis", "memcached", *LOGINS)
 ONE = (*MANY, "memcached-unix")
 
 WORKERS = 4
@@ -21,17 +26,27 @@ REFUSED = {
 #: What the server says in the rest of such a request.
 GOES_ON = {"select": ("db", "3"), "name": ("name", "somebody"), "auth": ("user", "other"), "tracking": ("flags", "t"), "resp3": ("resp", "3")}
 
-#: Servers that are not in slipstream.keep, and TLS.
-REFUSED_CLIENTS = {"small-elsewhere": "slipstream.keep", "phpredis-elsewhere": "slipstream.keep", "small-tls": "encrypted"}
+#: Servers that are not in slipstream.keep, TLS, and one that says HELLO and its name.
+REFUSED_CLIENTS = {"small-elsewhere": "slipstream.keep", "phpredis-elsewhere": "slipstream.keep", "small-tls": "encrypted", "predis3": "a version"}
 
 #: Most requests until each worker has been restored.
 MOST_BOOTS = 400
 
 
+def with_logins(clients):
+    """And those of them that say who they are."""
+    return [*clients, *(name for name in LOGINS if name.removesuffix("-login") in clients)]
+
+
 def pools(clients):
     """And the parameters of each, by its name."""
-    found = [fpm.Pool(f"boot-{name}", workers=WORKERS) for name in MANY if name in clients]
-    found += [fpm.Pool(f"boot-{name}-one") for name in ONE if name in clients]
+    clients = with_logins(clients)
+
+    def pool(name, client, workers):
+        return fpm.Pool(name, workers=workers, settings={"php_admin_value[slipstream.keep_replay]": "1"} if client in LOGINS else {})
+
+    found = [pool(f"boot-{name}", name, WORKERS) for name in MANY if name in clients]
+    found += [pool(f"boot-{name}-one", name, 1) for name in ONE if name in clients]
     parameters = {pool.name: {"CLIENT": pool.name.removeprefix("boot-").removesuffix("-one")} for pool in found}
     return [*found, fpm.Pool("boot-refused")], {**parameters, "boot-refused": {}}
 
@@ -117,20 +132,40 @@ def check_gone(checks, server, page, name, fresh):
     checks.check(f"{name}: with the server back it has a connection", found["restored"] and is_right(found, fresh), f"{found}, not {fresh}")
 
 
+def check_password(checks, server, page, name, fresh):
+    """What the boot has said is not true any more: no request has a connection that is somebody else's, or nobody's."""
+    boot(page, 1)
+    page.ask("leave", how="select")
+    server.let_in("another-secret")
+    answers = [page.ask("see") for _ in range(3)]
+    counts = next(counts for counts in page.ask("status")["connections"].values() if counts["replayed"])
+    # The first one had been told before.
+    checks.check(f"{name}, with another password meanwhile: a request has the boot's connection, or none", all(answer["restored"] for answer in answers)
+                 and is_right(answers[0], fresh) and all("error" in answer for answer in answers[1:]) and counts["refused"].get("replay", 0) > 0,
+                 f"{answers}, {counts}")
+    server.let_in("secret-of-booted")
+    found = page.ask("see")
+    checks.check(f"{name}, with the right password back: as the boot has left it", found["restored"] and is_right(found, fresh), str(found))
+
+
 def check_refused(checks, server, port, clients):
     """A boot whose connection another one cannot take the place of: no snapshot, and it goes on with its own."""
     page = Pages(port, "boot-refused", script="snapshot")
     cases = [("small", how, why) for how, why in REFUSED.items()] + [(name, None, why) for name, why in REFUSED_CLIENTS.items()
                                                                                if name.removesuffix("-elsewhere") in clients]
+    cases += [(name, None, "a password") for name in LOGINS if name in clients]
     for name, how, why in cases:
         query = {"client": name, **({"boot": how} if how else {})}
         # A worker's first one is refused without a word, by what was before.
         answers = []
         while len(answers) < 2 and not any(answer["why"] for answer in answers):
-            answers.append(page.ask("see" if how in GOES_ON else "nothing", **query))
+            answers.append(page.ask("see" if how in GOES_ON or name in LOGINS else "nothing", **query))
         said, last = answers[-1]["why"] or "", answers[-1]
         checks.check(f"a boot with {name}{', ' + how if how else ''}: no snapshot, with the reason", not any(answer["restored"] for answer in answers)
                      and "cannot be part of a snapshot" in said and why in said and ("$client" in said or " to 127.0.0.1:" in said), str(last))
+        if name in LOGINS:
+            found = answers[-1].get("info", {})
+            checks.check(f"a boot with {name}: goes on as it was", (found.get("user"), found.get("db")) == ("booted", "7"), str(last))
         if how in GOES_ON:
             what, value = GOES_ON[how]
             checks.check(f"a boot with {name}, {how}: goes on as it was", last.get("info", {}).get(what) == value, str(last))
@@ -156,7 +191,8 @@ def random_booted(checks, servers, pages, draw, count, states, fresh):
 
 def run_booted(checks, servers, port, plain, clients, states, draw, count):
     """`servers`: by the name of the client. `states`: what may be left, by that name, too."""
-    clients = [*clients, *(name for name in servers if name.startswith("memcached"))]
+    servers = servers | {name: servers[name.removesuffix("-login")] for name in with_logins(clients)}
+    clients = [*with_logins(clients), *(name for name in servers if name.startswith("memcached"))]
     fresh = {name: plain.ask("see", client=name) for name in clients if name in ONE}
     for name in MANY:
         if name in clients:
@@ -167,5 +203,7 @@ def run_booted(checks, servers, port, plain, clients, states, draw, count):
         check_kept(checks, page, name)
         check_fatal(checks, page, name, fresh[name], ("clean", "half-value" if name.startswith("small") else "half-block" if name.startswith("mem") else "multi"))
         check_gone(checks, servers[name], page, name, fresh[name])
+        if name in LOGINS:
+            check_password(checks, servers[name], page, name, fresh[name])
     check_refused(checks, servers["small"], port, clients)
     return random_booted(checks, servers, pages, draw, count, states, fresh)

@@ -70,6 +70,45 @@ class Certificates:
             raise fpm.Failed(f"openssl {arguments[0]}: {done.stderr}")
 
 
+class Clients:
+    """Clients of Redis that are written in PHP, each in a folder of its own: PHP need not have any of them."""
+
+    #: What Debian 12 has; others are unpacked from other suites. Credis is in none of them.
+    OURS = "/usr/share/php/Predis"
+
+    def __init__(self, place):
+        self.folder, self.inside, self.versions = f"{place.home}/clients", f"{place.inside}/clients", {}
+        os.mkdir(self.folder)
+        os.chmod(self.folder, 0o755)
+        if os.path.isdir(self.OURS):
+            shutil.copytree(self.OURS, f"{self.folder}/predis/Predis")
+            self.versions["predis"] = subprocess.run(["dpkg-query", "-W", "-f", "${Version}", "php-predis"], capture_output=True, text=True, check=False).stdout
+        else:
+            self._is_missing("predis", "php-predis is not installed")
+        for name in "predis2", "predis3":
+            self._unpacked(name)
+        credis = os.environ.get("CREDIS")
+        if credis:
+            os.mkdir(f"{self.folder}/credis")
+            shutil.copy(f"{credis}/Client.php", f"{self.folder}/credis")
+            self.versions["credis"] = credis
+        else:
+            self._is_missing("credis", "no package of the distribution has it; CREDIS=FOLDER names one with its Client.php")
+
+    def _unpacked(self, name):
+        script = f"{fpm.REPOSITORY}/fixtures/clients/clients"
+        said = [subprocess.run([script, what, name], capture_output=True, text=True, check=False) for what in ("path", "version")]
+        if said[0].returncode:
+            self._is_missing(name, said[0].stderr.strip().splitlines()[0])
+            return
+        shutil.copytree(said[0].stdout.strip(), f"{self.folder}/{name}")
+        self.versions[name] = said[1].stdout.strip()
+
+    def _is_missing(self, name, why):
+        with open(f"{self.folder}/{name}.why", "w", encoding="utf-8") as file:
+            file.write(why)
+
+
 class Redis:
     """A server of our own, which a worker reaches by TCP, by a path and with TLS."""
 
@@ -95,6 +134,10 @@ class Redis:
         self.ask("SET", "large", "x" * 100_000)
         self.ask("MSET", *(word for number in range(USERS) for word in (f"user:{number}", f"value-{number}")))
         self.ask("ACL", "SETUSER", "other", "on", ">secret", "~*", "+@all")
+        self.let_in("secret-of-booted")
+        # Another value in that user's database.
+        self.ask("COPY", "user:1", "key", "DB", "7")
+        self.ask("COPY", "user:7", "user:7", "DB", "7")
 
     def ask(self, *words):
         """The reply's first line, or its text."""
@@ -107,6 +150,10 @@ class Redis:
             if not line or line[0] == "-":
                 raise ValueError(f"redis: {line}")
             return line[1:]
+
+    def let_in(self, password):
+        """Whom a boot says it is."""
+        self.ask("ACL", "SETUSER", "booted", "on", "resetpass", f">{password}", "~*", "+@all")
 
     def connections(self):
         """So many have been made so far, without the one that asks."""

@@ -22,6 +22,9 @@ PATIENCE_S = 60
 #: How often a condition is looked at while it is waited for.
 POLL_S = 0.001
 
+#: Those of fixtures/roots/roots, by the PHP in them.
+ROOTS = {"8.4": "php", "8.5": "php8.5"}
+
 REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 #: What a process that died, or an allocator that noticed damage, leaves in a log.
@@ -70,7 +73,7 @@ def arguments(description, requests):
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter,
                                      epilog="exit codes: 0 every promise holds (or this PHP is not here), 1 one does not, 2 wrong use")
     parser.add_argument("--requests", type=int, default=requests, metavar="N", help=f"default {requests}")
-    parser.add_argument("--php", choices=["8.2", "8.4"], default="8.2", help="8.4 runs in the root that fixtures/roots/roots has built (default 8.2)")
+    parser.add_argument("--php", choices=["8.2", *ROOTS], default="8.2", help="all but 8.2 run in the roots that fixtures/roots/roots has built (default 8.2)")
     parser.add_argument("--extension", metavar="PATH", help="slipstream.so for the chosen PHP (default: ext/compile makes it)")
     parser.add_argument("--restore", choices=["auto", "userfault", "scan", "pagemap", "copy", "remap"], default="auto", help="slipstream.restore (default auto)")
     parser.add_argument("--seed", type=int, help="repeats the order of requests of an earlier run")
@@ -110,11 +113,11 @@ class Place:
                 raise Unusable(f"{program} is not installed")
         if self.php != "8.2":
             roots = f"{REPOSITORY}/fixtures/roots/roots"
-            asked = subprocess.run([roots, "path", "php"], capture_output=True, text=True, check=False)
+            asked = subprocess.run([roots, "path", ROOTS[self.php]], capture_output=True, text=True, check=False)
             if asked.returncode != 0:
                 raise Unusable((asked.stderr or "the root of PHP cannot be found").strip().splitlines()[0])
             # With /proc: the extension reads the maps of its own process.
-            base, self.prefix = asked.stdout.strip(), [roots, "run", "php", "--proc", "--"]
+            base, self.prefix = asked.stdout.strip(), [roots, "run", ROOTS[self.php], "--proc", "--"]
         extension = options.extension or self._build()
         self.home = tempfile.mkdtemp(prefix="slipstream-bench-", dir=f"{base}/tmp")
         self.inside = self.home[len(base):]

@@ -14,14 +14,18 @@ static const char question[] = "*2\r\n$6\r\nCLIENT\r\n$4\r\nINFO\r\n";
 /* A line of some thirty words. */
 #define MAX_ANSWER 4096
 
+/* Places in the list below. */
+enum {DATABASE, USER};
+
 /* What a new connection has (https://redis.io/docs/latest/commands/client-list); what else there is differs from one to the next, or
  * by the time, or changes nothing. Some came with a later version. */
 static const struct {
 	const char *name, *value, *or_value;
 	bool is_always_there;
 } expected[] = {
+	[DATABASE] = {"db", "0", NULL, true},
+	[USER] = {"user", "default", NULL, true},
 	{"name", "", NULL, true},
-	{"db", "0", NULL, true},
 	{"sub", "0", NULL, true},
 	{"psub", "0", NULL, true},
 	{"ssub", "0", NULL, false},
@@ -29,7 +33,6 @@ static const struct {
 	{"watch", "0", NULL, false},
 	/* Nothing; or that it came over a path. */
 	{"flags", "N", "U", true},
-	{"user", "default", NULL, true},
 	{"redir", "-1", NULL, true},
 	{"resp", "2", NULL, false},
 	{"capa", "", NULL, false},
@@ -94,7 +97,7 @@ static bool is(const char *value, size_t length, const char *wanted)
 }
 
 /* The words of the line, each `name=value`. */
-static bool is_fresh(const char *line)
+static bool is_fresh(const char *line, const char *user, const char *database)
 {
 	bool found[EXPECTED] = {false};
 
@@ -104,8 +107,8 @@ static bool is_fresh(const char *line)
 			if (!is(word, name, expected[at].name)) {
 				continue;
 			}
-			const char *value = word + name + 1;
-			if (length <= name || (!is(value, length - name - 1, expected[at].value) && !is(value, length - name - 1, expected[at].or_value))) {
+			const char *value = word + name + 1, *wanted = at == USER && user ? user : at == DATABASE && database ? database : expected[at].value;
+			if (length <= name || (!is(value, length - name - 1, wanted) && !is(value, length - name - 1, expected[at].or_value))) {
 				return false;
 			}
 			found[at] = true;
@@ -120,12 +123,12 @@ static bool is_fresh(const char *line)
 	return true;
 }
 
-enum slip_fresh slip_fresh_ask(int fd, int patience_ms)
+enum slip_fresh slip_fresh_ask(int fd, int patience_ms, const char *user, const char *database)
 {
 	char answer[MAX_ANSWER];
 
 	if (send(fd, question, strlen(question), MSG_DONTWAIT | MSG_NOSIGNAL) != (ssize_t) strlen(question) || !receive(fd, answer, patience_ms)) {
 		return SLIP_FRESH_BROKEN;
 	}
-	return *answer == '$' && is_fresh(strchr(answer, '\n') + 1) ? SLIP_FRESH : SLIP_NOT_FRESH;
+	return *answer == '$' && is_fresh(strchr(answer, '\n') + 1, user, database) ? SLIP_FRESH : SLIP_NOT_FRESH;
 }

@@ -10,7 +10,8 @@ enum slip_fresh {
 	SLIP_FRESH_BROKEN
 };
 
-/* Asks on the connection, on which no answer may be outstanding and no transaction open, and reads the answer. */
-enum slip_fresh slip_fresh_ask(int fd, int patience_ms);
+/* Asks on the connection, on which no answer may be outstanding and no transaction open, and reads the answer. It may be another user's,
+ * and in another database, than a new one: with NULL it is not. */
+enum slip_fresh slip_fresh_ask(int fd, int patience_ms, const char *user, const char *database);
 
 #endif

@@ -33,6 +33,13 @@ slip_server_t *slip_keep_find(bool is_unix, bool is_tls, const char *resource, s
 	return NULL;
 }
 
+void slip_keep_end_replay(const slip_replay_t *replay)
+{
+	for (int i = 0; i < server_count; i++) {
+		slip_parked_end_replay(&servers[i], replay);
+	}
+}
+
 bool slip_keep_is_asked_for(void)
 {
 	return server_count > 0;
@@ -153,6 +160,7 @@ void slip_keep_fill(zval *array)
 		add_assoc_long(&entry, "asked", counts->asked);
 		add_assoc_long(&entry, "reused", counts->reused);
 		add_assoc_long(&entry, "parked", counts->parked);
+		add_assoc_long(&entry, "replayed", counts->replayed);
 		add_assoc_zval(&entry, "refused", &refused);
 		add_assoc_long(&entry, "saved_us", saved_us(counts));
 		add_assoc_zval(&list, servers[i].name, &entry);
@@ -171,6 +179,11 @@ void slip_keep_info(void)
 		const struct slip_kept_counts *counts = servers[i].counts;
 		zend_string *text = zend_strpprintf(0, "%" PRIu64 " asked for, %" PRIu64 " used again, %" PRIu64 " parked, " ZEND_LONG_FMT " us saved",
 			counts->asked, counts->reused, counts->parked, saved_us(counts));
+		if (counts->replayed) {
+			zend_string *longer = zend_strpprintf(0, "%s; %" PRIu64 " told again who the boot was", ZSTR_VAL(text), counts->replayed);
+			zend_string_release(text);
+			text = longer;
+		}
 		for (int reason = 0; reason < SLIP_KEPT_REASONS; reason++) {
 			if (counts->refused[reason]) {
 				zend_string *longer = zend_strpprintf(0, "%s; %s %" PRIu64, ZSTR_VAL(text), slip_kept_reason_names[reason], counts->refused[reason]);

@@ -21,6 +21,9 @@ void slip_keep_end(void);
 /* The server that a client means, if its connections are kept; with TLS only one that has it. */
 slip_server_t *slip_keep_find(bool is_unix, bool is_tls, const char *resource, size_t length);
 
+/* The image is gone that this is of: closes what is parked for it. */
+void slip_keep_end_replay(const slip_replay_t *);
+
 /* Whether it names any. */
 bool slip_keep_is_asked_for(void);
 

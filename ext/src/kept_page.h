@@ -8,7 +8,7 @@
 
 #define SLIP_KEPT_NAME "slipstream-connections"
 #define SLIP_KEPT_MAGIC 0x6b706c73u /* "slpk" */
-#define SLIP_KEPT_VERSION 2
+#define SLIP_KEPT_VERSION 3
 #define SLIP_KEPT_SERVERS 16
 #define SLIP_KEPT_NAME_BYTES 128
 
@@ -27,6 +27,7 @@ enum slip_kept_reason {
 	SLIP_KEPT_EXPORTED,  /* its socket was given away, or sent on past the stream */
 	SLIP_KEPT_FORKED,    /* it is another process's */
 	SLIP_KEPT_OPTIONS,   /* its options of TLS are others than those of the stream, or not all of them are known */
+	SLIP_KEPT_REPLAY,    /* the server does not take the boot's password or database again */
 	SLIP_KEPT_REASONS
 };
 
@@ -41,6 +42,8 @@ struct slip_kept_counts {
 	uint64_t reused_ns, connected_ns;
 	/* Now. */
 	uint64_t parked;
+	/* Connections on which the password or the database of a boot was said again. */
+	uint64_t replayed;
 	uint64_t refused[SLIP_KEPT_REASONS];
 };
 

@@ -30,7 +30,7 @@ static const slip_kind_t kinds[] = {
 #define UNKNOWN 2
 
 const char *const slip_kept_reason_names[SLIP_KEPT_REASONS] = {
-	"closed", "unread", "half", "stays", "late", "timeout", "old", "full", "unknown", "encrypted", "exported", "forked", "options",
+	"closed", "unread", "half", "stays", "late", "timeout", "old", "full", "unknown", "encrypted", "exported", "forked", "options", "replay",
 };
 
 static time_t now_s(void)
@@ -160,11 +160,12 @@ static void add(slip_server_t *server, slip_parked_t parked)
 	server->counts->parked = server->count;
 }
 
-/* What there is of an answer, 0 at the end of the connection, or less if it is late. */
-static ssize_t receive(slip_parked_t *parked, char *answer, size_t size)
+/* What there is of an answer of so many bytes, 0 at the end of the connection, or less if it is late. */
+static ssize_t receive(slip_parked_t *parked, char *answer, size_t size, size_t wanted)
 {
-	int64_t until_ms = parked->tls.handle ? now_ms() + PATIENCE_MS : 0;
+	int64_t until_ms = parked->tls.handle || parked->replay ? now_ms() + PATIENCE_MS : 0;
 	int left_ms = PATIENCE_MS;
+	size_t there = 0;
 
 	for (;;) {
 		struct pollfd polled = {parked->fd, POLLIN | POLLRDHUP, 0};
@@ -177,11 +178,14 @@ static ssize_t receive(slip_parked_t *parked, char *answer, size_t size)
 		}
 		ssize_t length;
 		if (!parked->tls.handle) {
-			length = recv(parked->fd, answer, size, MSG_DONTWAIT);
-			return MAX(length, 0);
-		}
-		/* What has come may be a ticket, or a part of a record. */
-		if ((length = slip_tls_read(&parked->tls, answer, size)) >= 0 || errno != EAGAIN) {
+			length = recv(parked->fd, answer + there, size - there, MSG_DONTWAIT);
+			there += MAX(length, 0);
+			/* Of several answers some may come later. */
+			if (length <= 0 || there >= wanted || !parked->replay) {
+				return length > 0 ? (ssize_t) there : 0;
+			}
+		} else if ((length = slip_tls_read(&parked->tls, answer, size)) >= 0 || errno != EAGAIN) {
+			/* Not a ticket, or a part of a record. */
 			return MAX(length, 0);
 		}
 		if ((left_ms = (int) (until_ms - now_ms())) <= 0) {
@@ -205,7 +209,7 @@ static int check_silent(const slip_parked_t *parked)
 static int check(slip_server_t *server, slip_parked_t *parked, zend_long most_seconds)
 {
 	const char *was_reset = server->kind->was_reset, *is_unknown = server->kind->is_unknown;
-	char answer[64];
+	char answer[SLIP_REPLAY_ANSWER + 1], wanted[SLIP_REPLAY_ANSWER];
 
 	if (parked->pid != getpid()) {
 		return SLIP_KEPT_FORKED;
@@ -216,11 +220,12 @@ static int check(slip_server_t *server, slip_parked_t *parked, zend_long most_se
 	if (parked->is_clean) {
 		return check_silent(parked);
 	}
-	ssize_t length = receive(parked, answer, sizeof answer);
+	size_t wanted_length = parked->replay ? slip_replay_answer(parked->replay, wanted) : strlen(strcpy(wanted, was_reset));
+	ssize_t length = receive(parked, answer, sizeof answer, wanted_length);
 	if (length <= 0) {
 		return length < 0 ? SLIP_KEPT_LATE : SLIP_KEPT_CLOSED;
 	}
-	if (length == strlen(was_reset) && memcmp(answer, was_reset, length) == 0) {
+	if (length == wanted_length && memcmp(answer, wanted, length) == 0) {
 		server->unknown = 0;
 		return parked->tls.handle && slip_tls_has_unread(&parked->tls) ? SLIP_KEPT_UNREAD : -1;
 	}
@@ -232,15 +237,21 @@ static int check(slip_server_t *server, slip_parked_t *parked, zend_long most_se
 		}
 		return SLIP_KEPT_UNKNOWN;
 	}
-	return SLIP_KEPT_UNREAD;
+	/* The password may be another one by now. */
+	bool is_reset = (size_t) length > strlen(was_reset) && memcmp(answer, was_reset, strlen(was_reset)) == 0;
+	return parked->replay && is_reset ? SLIP_KEPT_REPLAY : SLIP_KEPT_UNREAD;
 }
 
-bool slip_parked_take(slip_server_t *server, const zend_string *options, slip_parked_t *found, zend_long most_seconds)
+bool slip_parked_take(slip_server_t *server, const zend_string *options, const slip_replay_t *replay, slip_parked_t *found,
+	zend_long most_seconds)
 {
 	bool are_others = false;
 
 	for (int at = server->count - 1; at >= 0; at--) {
 		const slip_parked_t *parked = &server->parked[at];
+		if (parked->replay != replay) {
+			continue;
+		}
 		if (server->kind->is_tls && (options ? !zend_string_equals(parked->tls.options, options) : !parked->is_late)) {
 			are_others = true;
 			continue;
@@ -271,13 +282,23 @@ static void discard_old(slip_server_t *server, zend_long most_seconds)
 	}
 }
 
+void slip_parked_end_replay(slip_server_t *server, const slip_replay_t *replay)
+{
+	for (int at = server->count - 1; at >= 0; at--) {
+		if (server->parked[at].replay == replay) {
+			slip_parked_t parked = take_out(server, at);
+			discard(&parked, false);
+		}
+	}
+}
+
 /* Says the reset, if there is something to forget, from which on the connection is not the stream's any more. Less than 0, or why it is
  * not kept. */
-static int take_from(slip_server_t *server, php_stream *stream, slip_tls_t *tls, bool is_clean)
+static int take_from(slip_server_t *server, php_stream *stream, slip_tls_t *tls, bool is_clean, const slip_replay_t *replay)
 {
 	php_netstream_data_t *data = stream->abstract;
-	const char *reset = server->kind->reset;
-	const ssize_t length = strlen(reset);
+	const char *reset = replay ? replay->packet : server->kind->reset;
+	const ssize_t length = replay ? replay->length : strlen(reset);
 	char unread;
 
 	if (is_clean) {
@@ -308,8 +329,8 @@ static int take_from(slip_server_t *server, php_stream *stream, slip_tls_t *tls,
 	return -1;
 }
 
-void slip_parked_put(slip_server_t *server, php_stream *stream, slip_tls_t *tls, bool is_late, bool is_clean, zend_long most,
-	zend_long most_seconds)
+void slip_parked_put(slip_server_t *server, php_stream *stream, slip_tls_t *tls, bool is_late, bool is_clean, const slip_replay_t *replay,
+	zend_long most, zend_long most_seconds)
 {
 	php_netstream_data_t *data = stream->abstract;
 	int reason = -1;
@@ -327,13 +348,13 @@ void slip_parked_put(slip_server_t *server, php_stream *stream, slip_tls_t *tls,
 	} else if (server->count >= most) {
 		reason = SLIP_KEPT_FULL;
 	} else {
-		reason = take_from(server, stream, tls, is_clean);
+		reason = take_from(server, stream, tls, is_clean, replay);
 	}
 	if (reason >= 0) {
 		server->counts->refused[reason]++;
 		return;
 	}
-	add(server, (slip_parked_t) {data->socket, getpid(), now_s(), *tls, is_late, is_clean});
+	add(server, (slip_parked_t) {data->socket, getpid(), now_s(), *tls, is_late, is_clean, replay});
 	*tls = (slip_tls_t) {0};
 	data->socket = -1;
 }

@@ -8,6 +8,7 @@
 #include "php_streams.h"
 
 #include "kept_page.h"
+#include "replay.h"
 #include "tls.h"
 
 /* Connections of this worker that no request has at the moment, by the server that they lead to.
@@ -31,6 +32,8 @@ typedef struct {
 	bool is_late;
 	/* There was nothing to forget, and the server was not told to: nothing may come on it. */
 	bool is_clean;
+	/* Or what was said behind the reset, of one that a stream of an image has left; only that stream gets it. */
+	const slip_replay_t *replay;
 } slip_parked_t;
 
 /* What a server speaks. */
@@ -63,13 +66,17 @@ slip_server_t *slip_parked_read(const char *setting, int *count, const char **er
 /* Closes what is parked, too. At the process's end some libraries are gone already. */
 void slip_parked_free(slip_server_t *, int count, bool is_end);
 
-/* Takes a connection that is as good as new; false if there is none. With TLS it is one with exactly these options, or, without
- * options, one that was encrypted late. */
-bool slip_parked_take(slip_server_t *, const zend_string *options, slip_parked_t *, zend_long most_seconds);
+/* Takes a connection that is as good as new, or as that one on which this was said; false if there is none. With TLS it is one with
+ * exactly these options, or, without options, one that was encrypted late. */
+bool slip_parked_take(slip_server_t *, const zend_string *options, const slip_replay_t *, slip_parked_t *, zend_long most_seconds);
 
 /* Takes the connection out of the stream and parks it, if nothing of it is unread. What has to be closed stays in the stream. One that
- * is clean has nothing to forget. */
-void slip_parked_put(slip_server_t *, php_stream *, slip_tls_t *, bool is_late, bool is_clean, zend_long most, zend_long most_seconds);
+ * is clean has nothing to forget. What there is to be replayed is said behind the reset. */
+void slip_parked_put(slip_server_t *, php_stream *, slip_tls_t *, bool is_late, bool is_clean, const slip_replay_t *, zend_long most,
+	zend_long most_seconds);
+
+/* Closes those on which this was said. */
+void slip_parked_end_replay(slip_server_t *, const slip_replay_t *);
 
 /* Parks one again that was taken with TLS and has not been used. */
 void slip_parked_put_back(slip_server_t *, slip_parked_t *, zend_long most);

@@ -11,6 +11,7 @@
 #include "ext/standard/file.h"
 #include "php_streams.h"
 
+#include "asleep.h"
 #include "path.h"
 #include "proc.h"
 #include "refuse.h"
@@ -62,7 +63,7 @@ static const char *check_stream(php_stream *stream, int *fd)
 		return NULL;
 	}
 	if (slip_streams_is_ours(stream)) {
-		return slip_streams_may_sleep(stream);
+		return slip_asleep_may(stream);
 	}
 	if (stream->ops != &php_stream_stdio_ops) {
 		return "only plain files, streams in memory and connections to servers in slipstream.keep can be kept open";
@@ -176,7 +177,7 @@ void slip_resources_put_to_sleep(const slip_image_t *image)
 	for (uint32_t i = 0; i < image->kept_count; i++) {
 		const php_stream *stream = image->kept[i].connection;
 		if (stream) {
-			slip_streams_put_to_sleep(stream, slip_image_at(image, stream), slip_image_at(image, stream->abstract));
+			slip_asleep_put(stream, slip_image_at(image, stream), slip_image_at(image, stream->abstract));
 		}
 	}
 }
@@ -192,7 +193,7 @@ void slip_resources_hide(const slip_image_t *image)
 		if (entry && Z_PTR_P(entry) == image->kept[i].pointer) {
 			const zend_resource *resource = Z_PTR_P(entry);
 			if (resource->ptr && resource->ptr == image->kept[i].connection) {
-				slip_streams_rest(resource->ptr);
+				slip_asleep_rest(resource->ptr);
 			}
 			zend_hash_index_del(&EG(regular_list), image->kept[i].handle);
 		}
@@ -234,7 +235,7 @@ void slip_resources_release(slip_image_t *image, bool unused)
 	for (uint32_t i = 0; i < image->kept_count; i++) {
 		const slip_kept_t *kept = &image->kept[i];
 		if (kept->connection) {
-			slip_streams_drop(kept->connection);
+			slip_asleep_drop(kept->connection);
 		}
 		if (kept->kept_fd < 0) {
 			continue;

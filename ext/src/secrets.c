@@ -13,6 +13,7 @@
 #include "php_variables.h"
 #include "php_globals.h"
 
+#include "asleep.h"
 #include "refuse.h"
 
 /* Shorter values cannot be told from the application's own words, and are no secrets. */
@@ -268,12 +269,25 @@ void slip_secrets_wipe(slip_image_t *image)
 	}
 }
 
+static void refuse(const value_t *value)
+{
+	slip_refuse_quietly("secret", "the state contains the request's %s%s%s: a snapshot must not hold what belongs to a user", value->origin,
+		*value->name ? " " : "", value->name);
+}
+
 bool slip_secrets_check(slip_image_t *image)
 {
 	values_t values = {0};
 	bool clean = true;
 
 	collect(&values);
+	for (size_t i = 0; i < values.count && clean; i++) {
+		const value_t *value = &values.values[i];
+		if (slip_asleep_says(value->bytes, value->length)) {
+			refuse(value);
+			clean = false;
+		}
+	}
 	for (size_t page = 0; page < image->rollback.bytes / SLIP_PAGE_BYTES && clean; page++) {
 		if (!(image->rollback.in_use[page / 64] >> (page % 64) & 1)) {
 			continue;
@@ -286,8 +300,7 @@ bool slip_secrets_check(slip_image_t *image)
 		for (size_t i = 0; i < values.count && clean; i++) {
 			const value_t *value = &values.values[i];
 			if (memmem(bytes, (last - page) * SLIP_PAGE_BYTES, value->bytes, value->length)) {
-				slip_refuse_quietly("secret", "the state contains the request's %s%s%s: a snapshot must not hold what belongs to a user",
-					value->origin, *value->name ? " " : "", value->name);
+				refuse(value);
 				clean = false;
 			}
 		}

@@ -10,4 +10,7 @@ enum slip_mechanism slip_wanted_mechanism(void);
 zend_long slip_keep_connections(void);
 zend_long slip_keep_seconds(void);
 
+/* Whether what a boot has said on its connection to Redis is said again on those that take its place. */
+bool slip_keep_replays(void);
+
 #endif

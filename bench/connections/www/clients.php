@@ -1,4 +1,8 @@
 <?php
+/** A user of its own, and a database in which other things are. */
+const LOGIN = ['booted', 'secret-of-booted'];
+const DATABASE = 7;
+
 /** A client of Redis as small as one can be: like Predis and credis it speaks the protocol itself, over a stream. */
 final class SmallClient
 {
@@ -18,6 +22,14 @@ final class SmallClient
     {
         $this->write(self::encode(...$words));
         return $this->read();
+    }
+
+    /** Says who it is and which database it means. */
+    public function login(): self
+    {
+        $this->command('AUTH', ...LOGIN);
+        $this->command('SELECT', (string) DATABASE);
+        return $this;
     }
 
     public static function encode(string ...$words): string
@@ -101,6 +113,13 @@ final class Extension
         return $this->redis->rawCommand(...$words);
     }
 
+    public function login(): self
+    {
+        $this->redis->auth(LOGIN);
+        $this->redis->select(DATABASE);
+        return $this;
+    }
+
     /** By its own methods: some it remembers itself. */
     public function redis(): Redis
     {
@@ -108,22 +127,54 @@ final class Extension
     }
 }
 
-/** The same by Predis. */
+/** The same by Predis, in one of its versions: of one in each request. */
 final class PureClient
 {
     private Predis\Client $client;
 
-    public function __construct(array $parameters)
+    public function __construct(string $version, array $parameters)
     {
-        require_once 'Predis/Autoloader.php';
+        $folder = folder_of("predis$version");
+        if (is_file("$folder/Psr/Http/Message/autoload.php")) {
+            require_once "$folder/Psr/Http/Message/autoload.php";
+        }
+        require_once "$folder/Predis/Autoloader.php";
         Predis\Autoloader::register();
-        $this->client = new Predis\Client($parameters + ['timeout' => 2, 'read_write_timeout' => 2]);
+        // With its own name for those servers that know CLIENT SETINFO; the others refuse it.
+        $this->client = new Predis\Client($parameters + ['timeout' => 2, 'read_write_timeout' => 2, 'client_info' => true]);
     }
 
     public function command(string ...$words): mixed
     {
         return $this->client->executeRaw($words);
     }
+}
+
+/** The same by Credis, without phpredis, which it would use. */
+final class SmallestClient
+{
+    private Credis_Client $client;
+
+    /** @param array<string, mixed> $tls options of TLS */
+    public function __construct(string $host, ?int $port, int $database = 0, ?string $user = null, ?string $password = null, ?array $tls = null)
+    {
+        require_once folder_of('credis') . '/Client.php';
+        $this->client = new Credis_Client($host, $port, 2, '', $database, $password, $user, $tls);
+        $this->client->forceStandalone();
+        $this->client->setReadTimeout(2);
+    }
+
+    public function command(string ...$words): mixed
+    {
+        return $this->client->__call(array_shift($words), $words);
+    }
+}
+
+/** Where the bench has put a client that is written in PHP. */
+function folder_of(string $client): string
+{
+    $folder = "{$_SERVER['CLIENTS']}/$client";
+    return is_dir($folder) ? $folder : throw new RuntimeException((string) @file_get_contents("$folder.why"));
 }
 
 /** A client of memcached, over a stream. */
@@ -210,9 +261,22 @@ function options_of_tls(string $kind): array
     };
 }
 
-/** A new connection, as an application makes it. */
-function client(string $name, string $tls = ''): SmallClient|Extension|PureClient|SmallMemcached
+function predis(string $version, string $way, string $tls): PureClient
 {
+    return new PureClient($version, match ($way) {
+        '' => ['host' => '127.0.0.1', 'port' => (int) $_SERVER['REDIS_PORT']],
+        '-unix' => ['scheme' => 'unix', 'path' => $_SERVER['REDIS_PATH']],
+        '-tls' => ['scheme' => 'tls', 'host' => '127.0.0.1', 'port' => (int) $_SERVER['REDIS_TLS_PORT'], 'ssl' => options_of_tls($tls)],
+        '-login' => ['host' => '127.0.0.1', 'port' => (int) $_SERVER['REDIS_PORT'], 'username' => LOGIN[0], 'password' => LOGIN[1], 'database' => DATABASE],
+    });
+}
+
+/** A new connection, as an application makes it. */
+function client(string $name, string $tls = ''): SmallClient|Extension|PureClient|SmallestClient|SmallMemcached
+{
+    if (preg_match('/^predis(\d?)(-unix|-tls|-login)?$/D', $name, $found)) {
+        return predis($found[1], $found[2] ?? '', $tls);
+    }
     [$port, $path, $tls_port] = [(int) $_SERVER['REDIS_PORT'], $_SERVER['REDIS_PATH'], (int) $_SERVER['REDIS_TLS_PORT']];
     return match ($name) {
         'small' => new SmallClient("tcp://127.0.0.1:$port"),
@@ -225,9 +289,13 @@ function client(string $name, string $tls = ''): SmallClient|Extension|PureClien
         'phpredis-unix' => new Extension($path, 0, false),
         'phpredis-tls' => new Extension('tls://127.0.0.1', $tls_port, false, options_of_tls($tls)),
         'pconnect' => new Extension('127.0.0.1', $port, true),
-        'predis' => new PureClient(['host' => '127.0.0.1', 'port' => $port]),
-        'predis-unix' => new PureClient(['scheme' => 'unix', 'path' => $path]),
-        'predis-tls' => new PureClient(['scheme' => 'tls', 'host' => '127.0.0.1', 'port' => $tls_port, 'ssl' => options_of_tls($tls)]),
+        'credis' => new SmallestClient('127.0.0.1', $port),
+        'credis-unix' => new SmallestClient("unix://$path", null),
+        'credis-tls' => new SmallestClient('tls://127.0.0.1', $tls_port, tls: options_of_tls($tls)),
+        // With a user and a database.
+        'small-login' => (new SmallClient("tcp://127.0.0.1:$port"))->login(),
+        'phpredis-login' => (new Extension('127.0.0.1', $port, false))->login(),
+        'credis-login' => new SmallestClient('127.0.0.1', $port, DATABASE, ...LOGIN),
         'memcached' => new SmallMemcached("tcp://127.0.0.1:{$_SERVER['MEMCACHED_PORT']}"),
         'memcached-unix' => new SmallMemcached("unix://{$_SERVER['MEMCACHED_PATH']}"),
         'memcached-auth' => new SmallMemcached("tcp://127.0.0.1:{$_SERVER['MEMCACHED_AUTH_PORT']}"),

@@ -75,6 +75,13 @@ impl Kept {
                 duration(server.saved_ns()),
                 server.parked,
             );
+            if server.replayed > 0 {
+                let _ = writeln!(
+                    text,
+                    "  told again  {:>10}  the password or the database of a boot",
+                    server.replayed
+                );
+            }
             for (reason, count) in refused(server) {
                 let _ = writeln!(text, "  not kept    {count:>10}  {}", meaning(reason));
             }
@@ -97,6 +104,7 @@ impl Kept {
                     "connected_ns": server.connected_ns,
                     "saved_ns": server.saved_ns(),
                     "parked": server.parked,
+                    "replayed": server.replayed,
                     "refused": reasons.collect::<Map<_, _>>(),
                 })
             })
@@ -129,6 +137,7 @@ fn meaning(reason: &str) -> &'static str {
         "encrypted" => "TLS was begun on it, or is not as the extension knows it",
         "exported" => "the script had its socket",
         "forked" => "it was another process's",
+        "replay" => "the server did not take the boot's password or database again",
         "options" => "its options of TLS were others, or not all of them are known",
         _ => "for another reason",
     }
@@ -144,6 +153,7 @@ mod tests {
             name: "redis://a\u{1b}:6379".to_owned(),
             asked: 10,
             reused: 9,
+            replayed: 4,
             ..KeptServer::default()
         };
         server.refused[2] = 1;
@@ -153,6 +163,7 @@ mod tests {
         let text = kept.table();
         assert!(text.starts_with("2 workers keep connections, 1 do not\n\nredis://a\\x1b:6379\n"), "{text}");
         assert!(text.contains("90.0 %") && text.contains("2  half a command was written"), "{text}");
+        assert!(text.contains("8  the password or the database"), "{text}");
         let json = kept.json();
         assert_eq!(
             (&json["servers"][0]["asked"], &json["servers"][0]["refused"]),

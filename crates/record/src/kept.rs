@@ -10,13 +10,13 @@ use crate::process::issue_of;
 /// What this memory is called in `/proc/PID/maps`.
 const NAME: &str = "/memfd:slipstream-connections";
 const MAGIC: u32 = 0x6b70_6c73;
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 const NAME_BYTES: usize = 128;
 /// Most servers that an extension names.
 const SERVERS: usize = 16;
 
 /// Why connections were not kept, or not used again, in the order in which they are counted.
-pub const KEPT_REASONS: [&str; 13] = [
+pub const KEPT_REASONS: [&str; 14] = [
     "closed",
     "unread",
     "half",
@@ -30,9 +30,10 @@ pub const KEPT_REASONS: [&str; 13] = [
     "exported",
     "forked",
     "options",
+    "replay",
 ];
 
-const COUNTS_BYTES: usize = NAME_BYTES + 8 * (6 + KEPT_REASONS.len());
+const COUNTS_BYTES: usize = NAME_BYTES + 8 * (7 + KEPT_REASONS.len());
 /// `struct slip_kept_page`
 const PAGE_BYTES: usize = 16 + SERVERS * COUNTS_BYTES;
 
@@ -53,6 +54,8 @@ pub struct KeptServer {
     pub connected_ns: u64,
     /// Connections that nobody has at the moment.
     pub parked: u64,
+    /// Connections on which the password or the database of a boot was said again.
+    pub replayed: u64,
     /// Those that were not kept, by [`KEPT_REASONS`].
     pub refused: [u64; KEPT_REASONS.len()],
 }
@@ -75,6 +78,7 @@ impl KeptServer {
             reused_ns: self.reused_ns.saturating_sub(before.reused_ns),
             connected_ns: self.connected_ns.saturating_sub(before.connected_ns),
             parked: self.parked,
+            replayed: self.replayed.saturating_sub(before.replayed),
             refused: self.refused,
         };
         less.refused
@@ -93,6 +97,7 @@ impl KeptServer {
             (&mut self.reused_ns, other.reused_ns),
             (&mut self.connected_ns, other.connected_ns),
             (&mut self.parked, other.parked),
+            (&mut self.replayed, other.replayed),
         ];
         let refused = self.refused.iter_mut().zip(other.refused);
         sums.into_iter().chain(refused).for_each(|(sum, more)| *sum = sum.saturating_add(more));
@@ -140,10 +145,11 @@ fn server(bytes: &[u8]) -> Option<KeptServer> {
         reused_ns: count(3)?,
         connected_ns: count(4)?,
         parked: count(5)?,
+        replayed: count(6)?,
         ..KeptServer::default()
     };
     for (at, refused) in server.refused.iter_mut().enumerate() {
-        *refused = count(6 + at)?;
+        *refused = count(7 + at)?;
     }
     Some(server)
 }
@@ -158,8 +164,8 @@ mod tests {
         let mut name = b"redis://127.0.0.1:6379".to_vec();
         name.resize(NAME_BYTES, 0);
         page.extend(name);
-        // asked, reused, connected, reused_ns, connected_ns, parked, and refused: closed is 7, the others are 0.
-        let counts = [10_u64, 8, 2, 8_000, 100_000, 1, 7];
+        // asked, reused, connected, reused_ns, connected_ns, parked, replayed, and refused: closed is 7, the others are 0.
+        let counts = [10_u64, 8, 2, 8_000, 100_000, 1, 3, 7];
         page.extend(counts.into_iter().flat_map(u64::to_le_bytes));
         page.resize(PAGE_BYTES, 0);
         page
@@ -169,14 +175,17 @@ mod tests {
     fn counts_are_read_and_added() {
         let servers = parse_kept(&page()).unwrap();
         let [server] = &servers[..] else { panic!("{servers:?}") };
-        assert_eq!((&*server.name, server.asked, server.parked), ("redis://127.0.0.1:6379", 10, 1));
+        assert_eq!(
+            (&*server.name, server.asked, server.parked, server.replayed),
+            ("redis://127.0.0.1:6379", 10, 1, 3)
+        );
         // 8 times 50 us, less what it took.
         assert_eq!((server.saved_ns(), server.refused[0], server.refused[1]), (392_000, 7, 0));
         let mut sum = server.clone();
         sum.add(server);
         assert_eq!((sum.reused, sum.refused[0]), (16, 14));
         let since = sum.since(server);
-        assert_eq!((since.reused, since.connected_ns, since.refused[0]), (8, 100_000, 7));
+        assert_eq!((since.reused, since.connected_ns, since.replayed, since.refused[0]), (8, 100_000, 3, 7));
     }
 
     #[test]
