@@ -14,6 +14,8 @@ enum {
 	MOST_BYTES = 64 * 1024,
 	/* Exchanges with the depot from one look at the clock to the next. */
 	TURNS_PER_LOOK = 16,
+	/* Of the CPU's cache. */
+	LINE_BYTES = 64,
 };
 
 _Static_assert(sizeof(cache_t) <= ARENA_PIECE_BYTES, "a cache is one piece of the arena");
@@ -124,10 +126,9 @@ static bool refill(cache_t *cache, unsigned class)
 {
 	magazine_t *loaded = magazine_of(cache->top[class]);
 	magazine_t *spare = cache->spare[class];
-	if (spare != NULL && magazine_blocks(spare) > 0) {
-		if (loaded != NULL) {
-			magazine_set_top(loaded, cache->top[class]);
-		}
+	/* What was set aside comes after own blocks. */
+	if (loaded != NULL && spare != NULL && magazine_blocks(spare) > 0) {
+		magazine_set_top(loaded, cache->top[class]);
 		cache->spare[class] = loaded;
 		cache->top[class] = magazine_top(spare);
 		return true;
@@ -162,6 +163,32 @@ static bool make_room(cache_t *cache, unsigned class)
 	return true;
 }
 
+/* What a thread gives before it has taken any block of the class is from others, which may go on to write to the same line of the
+ * CPU's cache. If it got that back at once, and gave and took it over and over, each write would wait for theirs. So until it takes
+ * its first block, the spare magazine has what it gives. False if that is not so, or if that is full: then the thread only gives, and
+ * need not be slow at it. */
+static bool set_aside(cache_t *cache, unsigned class, void *block)
+{
+	magazine_t *spare = cache->spare[class];
+	if (class_bytes[class] >= LINE_BYTES || magazine_of(cache->top[class]) != NULL) {
+		return false;
+	}
+	if (spare == NULL) {
+		count_turn(cache, class);
+		spare = depot_take_empty(class, NULL);
+		if (spare == NULL) {
+			return false;
+		}
+		magazine_reset(spare, cache->capacity[class]);
+		cache->spare[class] = spare;
+	}
+	if (magazine_blocks(spare) == spare->capacity) {
+		return false;
+	}
+	spare->entries[spare->top++] = block;
+	return true;
+}
+
 void *cache_take(unsigned class)
 {
 	cache_t *cache = current();
@@ -178,6 +205,9 @@ void *cache_take(unsigned class)
 void cache_put(unsigned class, void *block)
 {
 	cache_t *cache = current();
+	if (cache != NULL && set_aside(cache, class, block)) {
+		return;
+	}
 	if (cache == NULL || (magazine_is_full(cache->top[class]) && !make_room(cache, class))) {
 		published_add(&published()->direct_blocks, 1);
 		depot_put_block(class, block);

@@ -1,5 +1,6 @@
 /* What one thread has at hand: of each class a magazine in use and a spare one, which is full or empty. With two, a program that
- * takes and frees by turns at the edge of a magazine does not go to the depot each time. */
+ * takes and frees by turns at the edge of a magazine does not go to the depot each time. The spare one may also have the blocks
+ * that were set aside when the thread began with the class. */
 #ifndef SLIPMALLOC_CACHE_H
 #define SLIPMALLOC_CACHE_H
 

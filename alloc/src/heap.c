@@ -182,6 +182,20 @@ static void unlist(superslab_t *superslab)
 	}
 }
 
+static void use_huge_pages(size_t first, size_t count)
+{
+	size_t end = first + count, after;
+	for (size_t at = first; at < end; at = after + 1) {
+		for (after = at; after < end && !has_bit(region.huge, after); after++) {
+			set_bit(region.huge, after);
+		}
+		if (after > at) {
+			os_use_huge_pages(region_address(at * SLABS_IN_SUPERSLAB), (after - at) * SUPERSLAB_BYTES);
+			published()->huge_bytes += (after - at) * SUPERSLAB_BYTES;
+		}
+	}
+}
+
 /* A shared superslab, in no list, with a free run of this length. NULL if there is none. */
 static superslab_t *shared_with_run(unsigned count)
 {
@@ -196,10 +210,8 @@ static superslab_t *shared_with_run(unsigned count)
 	if (!take_row(index, 1, &is_zero)) {
 		return NULL;
 	}
-	if (++heap.shared > SHARED_WITHOUT_HUGE_PAGES && options.huge_pages && !has_bit(region.huge, index)) {
-		os_use_huge_pages(region_address(index * SLABS_IN_SUPERSLAB), SUPERSLAB_BYTES);
-		set_bit(region.huge, index);
-		published()->huge_bytes += SUPERSLAB_BYTES;
+	if (++heap.shared > SHARED_WITHOUT_HUGE_PAGES && options.huge_pages) {
+		use_huge_pages(index, 1);
 	}
 	if (!is_zero) {
 		/* Not yet: its slabs will be, one by one. */
@@ -312,6 +324,13 @@ bool heap_extend_superslabs(size_t first, size_t count, size_t wanted)
 	}
 	lock_release(&heap.lock);
 	return fits;
+}
+
+void heap_use_huge_pages(size_t first, size_t count)
+{
+	lock_take(&heap.lock);
+	use_huge_pages(first, count);
+	lock_release(&heap.lock);
 }
 
 static void count_purge(size_t bytes, bool was_done)

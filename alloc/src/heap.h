@@ -29,6 +29,9 @@ void heap_give_superslabs(size_t first, size_t count);
 bool heap_extend_slabs(size_t first, unsigned count, unsigned wanted);
 bool heap_extend_superslabs(size_t first, size_t count, size_t wanted);
 
+/* Has the kernel give huge pages to these, which somebody has taken. */
+void heap_use_huge_pages(size_t first, size_t count);
+
 /* Gives back free superslabs that were free already at the last call. */
 void heap_decay(void);
 

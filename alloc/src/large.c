@@ -2,10 +2,21 @@
 
 #include "heap.h"
 #include "misuse.h"
+#include "options.h"
+#include "os/os.h"
 #include "published.h"
 
 /* Half a superslab: two of them share one. */
 enum { MOST_SLABS_IN_RUN = SLABS_IN_SUPERSLAB / 2 };
+
+/* From here on a block may have huge pages. */
+#define LEAST_WITH_HUGE_PAGES (2 * SUPERSLAB_BYTES)
+
+/* The last block that may have huge pages of those that this thread took. It may be another one's by now. */
+static _Thread_local struct {
+	const char *start;
+	size_t bytes;
+} last __attribute__((tls_model("initial-exec")));
 
 static size_t units(size_t bytes, size_t unit)
 {
@@ -51,10 +62,33 @@ static void *take(size_t bytes, size_t alignment, bool *is_zero)
 	return region_address(first * SLABS_IN_SUPERSLAB);
 }
 
+/* Not all of these pages are there of a table that has few entries, of a stack, or of a buffer that was made to be large enough. */
+static bool last_was_used(void)
+{
+	return last.start != NULL && os_is_resident(last.start + last.bytes / 4) && os_is_resident(last.start + last.bytes / 2) &&
+	       os_is_resident(last.start + last.bytes / 4 * 3);
+}
+
+/* A block gets huge pages if the one that the thread took before it was used: with them, what is not touched costs memory. */
+static void choose_pages(void *block, size_t bytes)
+{
+	if (!options.huge_pages || bytes < LEAST_WITH_HUGE_PAGES) {
+		return;
+	}
+	if (last_was_used()) {
+		heap_use_huge_pages(region_slab_number(block) / SLABS_IN_SUPERSLAB, bytes / SUPERSLAB_BYTES);
+	}
+	last.start = block;
+	last.bytes = bytes;
+}
+
 void *large_take(size_t bytes, size_t alignment, bool *is_zero)
 {
 	void *block = take(bytes, alignment, is_zero);
-	published_add(&published()->large_taken, block != NULL);
+	if (block != NULL) {
+		published_add(&published()->large_taken, 1);
+		choose_pages(block, bytes);
+	}
 	return block;
 }
 

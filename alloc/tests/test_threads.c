@@ -14,6 +14,7 @@ static _Atomic(unsigned char *) shared[SHARED];
 static _Atomic(void *) ring[RING];
 
 static pthread_key_t key;
+static pthread_barrier_t all_have_taken;
 
 /* Runs when the thread's cache is gone already, because its key is younger. */
 static void at_end(void *block)
@@ -40,6 +41,40 @@ static void *come_and_go(void *argument)
 		slip_free(atomic_exchange(&shared[next_random(&state) % SHARED], own[at]));
 	}
 	return NULL;
+}
+
+/* A thread that gives what it was handed does not get it back at once: beside it lies what others have, and both would write to one
+ * line of the CPU's cache. */
+static void *take_beside(void *handed)
+{
+	slip_free(handed);
+	void *own[4];
+	for (int at = 0; at < 4; at++) {
+		own[at] = slip_malloc(8);
+		CHECK((uintptr_t)own[at] / 64 != (uintptr_t)handed / 64);
+	}
+	/* What one that has ended gives back is free for all. */
+	pthread_barrier_wait(&all_have_taken);
+	for (int at = 0; at < 4; at++) {
+		slip_free(own[at]);
+	}
+	return NULL;
+}
+
+static void share_no_line(void)
+{
+	pthread_t threads[AT_ONCE];
+	void *handed[AT_ONCE];
+	CHECK(pthread_barrier_init(&all_have_taken, NULL, AT_ONCE) == 0);
+	for (int at = 0; at < AT_ONCE; at++) {
+		CHECK((handed[at] = slip_malloc(8)) != NULL);
+	}
+	for (int at = 0; at < AT_ONCE; at++) {
+		CHECK(pthread_create(&threads[at], NULL, take_beside, handed[at]) == 0);
+	}
+	for (int at = 0; at < AT_ONCE; at++) {
+		CHECK(pthread_join(threads[at], NULL) == 0);
+	}
 }
 
 /* All have a cache at the same time. */
@@ -103,6 +138,8 @@ int main(void)
 	pthread_t threads[AT_ONCE], producer;
 	slip_free(slip_malloc(1));
 	CHECK(pthread_key_create(&key, at_end) == 0);
+	share_no_line();
+	CHECK(bytes_taken() == 0);
 	for (uintptr_t started = 0; started < THREADS; started += AT_ONCE) {
 		for (int at = 0; at < AT_ONCE; at++) {
 			CHECK(pthread_create(&threads[at], NULL, come_and_go, (void *)(started + (uintptr_t)at)) == 0);

@@ -11,6 +11,8 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
+enum { PAGE_BYTES = 4096 };
+
 void *os_reserve(size_t bytes)
 {
 	void *start = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -52,6 +54,13 @@ void os_use_huge_pages(void *start, size_t bytes)
 void os_populate(void *start, size_t bytes)
 {
 	madvise(start, bytes, MADV_POPULATE_WRITE);
+}
+
+bool os_is_resident(const void *address)
+{
+	unsigned char state;
+	void *page = (void *)((uintptr_t)address & ~(uintptr_t)(PAGE_BYTES - 1));
+	return mincore(page, PAGE_BYTES, &state) == 0 && (state & 1) != 0;
 }
 
 size_t os_address_space_limit(void)

@@ -28,6 +28,9 @@ void os_use_huge_pages(void *start, size_t bytes);
 /* Makes pages resident, if the kernel can do that in one call (5.14). */
 void os_populate(void *start, size_t bytes);
 
+/* Whether the page that an address lies in has memory. False if the kernel does not say. */
+bool os_is_resident(const void *address);
+
 /* RLIMIT_AS, SIZE_MAX if there is none. */
 size_t os_address_space_limit(void);
 
