@@ -167,8 +167,8 @@ impl Serialize for Threads<'_> {
             let from = self.spans.partition_point(|span| span.track < number);
             let to = self.spans.partition_point(|span| span.track <= number);
             let spans = &self.spans[from..to];
-            // Without a first one the profiler does not know a process.
-            if track.is_first || !spans.is_empty() || rows.iter().any(|row| row.key.is_some()) {
+            // Without a main one the profiler does not know a process.
+            if track.is_main || !spans.is_empty() || rows.iter().any(|row| row.key.is_some()) {
                 threads.serialize_element(&self.thread(track, rows, spans))?;
             }
         }
@@ -226,7 +226,7 @@ impl<'a> Threads<'a> {
         let order = if self.timeline.is_in_order { "" } else { " (by stack, not in the order of time)" };
         Thread {
             name: format!("{}{order}", track.name),
-            is_main_thread: track.is_first,
+            is_main_thread: track.is_main,
             process_type: "default",
             process_name: &track.process,
             pid: track.pid.to_string(),

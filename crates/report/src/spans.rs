@@ -26,6 +26,8 @@ pub(crate) struct Track {
     pub(crate) tid: u32,
     /// First of its process.
     pub(crate) is_first: bool,
+    /// The main thread of its process, or the first one if that is not there.
+    pub(crate) is_main: bool,
     /// First sight of the process, nanoseconds since the begin of the recording.
     pub(crate) first_ns: u64,
     /// End of the process, if it was seen.
@@ -89,6 +91,7 @@ pub(crate) fn tracks(recording: &Recording) -> Vec<Track> {
             pid,
             tid: of_threads.number(tid),
             is_first,
+            is_main: false,
             first_ns: process.map_or(0, |process| process.first_ns),
             ended_ns: process.map(|process| process.ended_ns).filter(|ns| *ns != 0),
         });
@@ -108,6 +111,15 @@ pub(crate) fn tracks(recording: &Recording) -> Vec<Track> {
         let is_main = worker.tid == worker.pid;
         let name = if is_main { clean(&title).into_owned() } else { format!("thread {}", worker.tid) };
         add(group, process.map(|(_, process)| process), worker.pid, worker.tid, title, name, None);
+    }
+    let mut main_of: HashMap<u32, usize> = HashMap::new();
+    for (number, track) in tracks.iter().enumerate() {
+        if track.is_first || track.tid == track.pid {
+            main_of.insert(track.pid, number);
+        }
+    }
+    for number in main_of.into_values() {
+        tracks[number].is_main = true;
     }
     tracks
 }
@@ -182,7 +194,9 @@ pub(crate) fn spans<'a>(recording: &'a Recording, tracks: &[Track], include_idle
     } else {
         let mut track_of: HashMap<u32, usize> = HashMap::new();
         for (track, thread) in recording.threads.iter().enumerate() {
-            track_of.entry(thread.process.0).or_insert(track);
+            if tracks[track].is_main {
+                track_of.insert(thread.process.0, track);
+            }
         }
         for request in &recording.requests {
             if let Some(track) = track_of.get(&request.process.0) {
@@ -238,6 +252,21 @@ mod tests {
         let ids: Vec<_> = tracks.iter().map(|track| (track.pid, track.tid, track.is_first)).collect();
         let free = FIRST_FREE_ID;
         assert_eq!(ids, [(7, 7, true), (7, free, false), (free, free + 1, true)]);
+    }
+
+    #[test]
+    fn the_main_thread_is_the_one_with_the_number_of_its_process() {
+        let mut b = Builder::new("");
+        let (first, second) = ((7, [8, 7]), (9, [10, 11]));
+        for (pid, tids) in [first, second] {
+            let process = b.process(Language::Python, "3.13", pid, "");
+            for tid in tids {
+                b.thread(process, tid, 0, "");
+            }
+        }
+        let tracks = tracks(&b.finish());
+        assert_eq!(tracks.iter().map(|track| track.is_first).collect::<Vec<_>>(), [true, false, true, false]);
+        assert_eq!(tracks.iter().map(|track| track.is_main).collect::<Vec<_>>(), [false, true, true, false]);
     }
 
     #[test]
