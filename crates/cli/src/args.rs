@@ -416,6 +416,10 @@ pub(crate) enum FormatName {
     Speedscope,
     /// pprof, for `go tool pprof`, Pyroscope, Parca
     Pprof,
+    /// profiler.firefox.com, with requests and waits on the axis of time
+    Firefox,
+    /// Trace events, for `chrome://tracing`; Perfetto shows requests and waits of them
+    Chrome,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]

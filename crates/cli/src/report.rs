@@ -30,6 +30,8 @@ pub(crate) fn run(options: &ReportOptions) -> Result<(), Failure> {
         FormatName::Collapsed => Format::Collapsed,
         FormatName::Speedscope => Format::Speedscope,
         FormatName::Pprof => Format::Pprof,
+        FormatName::Firefox => Format::Firefox,
+        FormatName::Chrome => Format::Chrome,
     };
     let report_options = Options {
         top: options.top as usize,

@@ -81,7 +81,7 @@ impl Key {
 }
 
 /// Part of a stack as formats write it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Element<T> {
     /// A frame, or what the caller has for one.
     Frame(T),

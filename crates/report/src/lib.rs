@@ -1,4 +1,4 @@
-//! A recording as text for people and as files for other tools: Markdown, JSON, collapsed stacks, speedscope, pprof.
+//! A recording as text for people and as files for other tools: Markdown, JSON, collapsed stacks, speedscope, pprof, Firefox Profiler, Chrome.
 //!
 //! Owns [`Summary`], what a recording says in numbers, and every output format, also of `slip_doctor`'s tables. Never does I/O and never reads a clock
 //! or the environment: the same recording and options give the same bytes. Names that come from a target are
@@ -6,7 +6,9 @@
 #![forbid(unsafe_code)]
 
 mod budget;
+mod chrome;
 mod collapsed;
+mod firefox;
 mod fold;
 mod json;
 mod markdown;
@@ -14,10 +16,13 @@ mod piece;
 mod pprof;
 mod proto;
 mod sheet;
+mod spans;
 mod speedscope;
+mod stacks;
 mod summary;
 mod table;
 mod text;
+mod timeline;
 
 #[cfg(test)]
 #[path = "../tests/support/mod.rs"]
@@ -48,11 +53,23 @@ pub enum Format {
     Speedscope,
     /// gzip-compressed `profile.proto`, for `go tool pprof`, Pyroscope, Parca and others.
     Pprof,
+    /// For <https://profiler.firefox.com>: samples in the order of time, requests and waits as markers.
+    Firefox,
+    /// Trace events, for `chrome://tracing`, and without the samples for <https://ui.perfetto.dev>.
+    Chrome,
 }
 
 impl Format {
     /// All formats.
-    pub const ALL: [Self; 5] = [Self::Markdown, Self::Json, Self::Collapsed, Self::Speedscope, Self::Pprof];
+    pub const ALL: [Self; 7] = [
+        Self::Markdown,
+        Self::Json,
+        Self::Collapsed,
+        Self::Speedscope,
+        Self::Pprof,
+        Self::Firefox,
+        Self::Chrome,
+    ];
 
     /// The name that the command line knows it by.
     pub fn name(self) -> &'static str {
@@ -62,6 +79,8 @@ impl Format {
             Self::Collapsed => "collapsed",
             Self::Speedscope => "speedscope",
             Self::Pprof => "pprof",
+            Self::Firefox => "firefox",
+            Self::Chrome => "chrome",
         }
     }
 
@@ -76,10 +95,10 @@ impl Format {
 pub struct Options {
     /// Most rows of a table in Markdown, and most functions, lines, stacks and routes in JSON.
     pub top: usize,
-    /// Whether workers between requests appear in collapsed stacks, speedscope and pprof, as `[idle]`.
+    /// Whether workers between requests appear as `[idle]` in the formats for other tools (JSON and Markdown always count them).
     pub include_idle: bool,
-    /// Whether each worker is told apart: a table in Markdown, a root of its own in collapsed stacks. (Speedscope and
-    /// pprof always tell workers apart, by profile and by label.)
+    /// Whether each worker is told apart: a table in Markdown, a root of its own in collapsed stacks. (The
+    /// formats after them always tell workers apart, by profile, by label or by thread.)
     pub per_worker: bool,
     /// Sentences to pass on to the reader, such as the warnings of the loader.
     pub notes: Vec<String>,
@@ -115,5 +134,7 @@ pub fn render(recording: &Recording, format: Format, options: &Options) -> Resul
         Format::Collapsed => Ok(collapsed::render(recording, options).into_bytes()),
         Format::Speedscope => speedscope::render(recording, options),
         Format::Pprof => pprof::render(recording, options),
+        Format::Firefox => firefox::render(recording, options),
+        Format::Chrome => chrome::render(recording, options),
     }
 }

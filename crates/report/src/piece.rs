@@ -23,7 +23,7 @@ pub(crate) fn pieces(recording: &Recording) -> impl Iterator<Item = Piece> + '_ 
 }
 
 impl Piece {
-    fn of_waits(wait: &Wait) -> Self {
+    pub(crate) fn of_waits(wait: &Wait) -> Self {
         let Wait { time_ns, thread, stack, state, request, reason, count, total_ns } = *wait;
         // Whether it ran is known by the reason, whatever the flags say.
         let cpu = State::ON_CPU.with(State::CPU_UNKNOWN).0;

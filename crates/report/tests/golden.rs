@@ -57,6 +57,34 @@ fn speedscope() {
 }
 
 #[test]
+fn firefox_and_chrome() {
+    use slip_model::{FrameKind, Language, State, WaitReason};
+    let mut b = Builder::new("--fpm www");
+    let process = b.process(Language::Php, "8.4.1", 7, "php-fpm: pool www");
+    let thread = b.thread(process, 7, 0, "");
+    let stack = b.stack(FrameKind::Php, &["{main}@/srv/index.php:1:12", "mysqli_query"]);
+    b.samples(1, thread, stack, State::IDLE, 0);
+    b.samples(2, thread, stack, State::ON_CPU, 1);
+    b.wait(thread, stack, State::default(), 1, WaitReason::Socket, 3, 1_234_567);
+    b.request(1, process, "GET", "/cart", 3, 2_097_152);
+    let mut recording = b.finish();
+    let mut golden = |what: &str| {
+        for format in [Format::Firefox, Format::Chrome] {
+            let options = Options { notes: vec!["a note".into()], ..Options::default() };
+            let json = render(&recording, format, &options).unwrap();
+            let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+            insta::assert_json_snapshot!(format!("{}{what}", format.name()), json);
+        }
+        // The second time with what was measured, of a worker that no sample saw.
+        let mut budget = by_hand::budget();
+        budget.requests.truncate(2);
+        recording = Recording { budget: Some(budget), ..Recording::default() };
+    };
+    golden("");
+    golden("_with_budget");
+}
+
+#[test]
 fn waits_beside_samples() {
     text_formats("waits", &samples_and_waits());
 }

@@ -138,6 +138,10 @@ proptest! {
         let json = serde_json::from_str(&text(&recording, Format::Speedscope, true)).unwrap();
         check_speedscope(&json);
         prop_assert_eq!(json["profiles"][0]["endValue"].as_u64().unwrap(), all_ns);
+        let profile = support::firefox::read(text(&recording, Format::Firefox, true).as_bytes());
+        let trace = support::chrome::read(text(&recording, Format::Chrome, true).as_bytes());
+        prop_assert_eq!(profile.total_ns().0, all_ns);
+        prop_assert_eq!(profile.total_ns(), trace.total_ns());
         let markdown = text(&recording, Format::Markdown, false);
         for number in markdown.split(" %").filter_map(|before| before.rsplit([' ', '(', '|']).next()?.parse::<f64>().ok()) {
             prop_assert!(number <= 100.0, "{number} in {markdown}");
@@ -289,7 +293,7 @@ fn stacks_a_million_deep_take_no_time() {
     let recording = b.finish();
     let summary = Summary::of(&recording);
     assert_eq!(summary.functions[0].total_ns, 2_000 * support::INTERVAL_NS);
-    for format in [Format::Markdown, Format::Json] {
+    for format in [Format::Markdown, Format::Json, Format::Firefox, Format::Chrome] {
         render(&recording, format, &Options::default()).unwrap();
     }
 }

@@ -100,7 +100,7 @@ fn a_recording_of_a_later_version() {
 /// Either the command says what is missing and shows the rest, or that nothing is left.
 #[track_caller]
 fn is_reported_as_damaged(bytes: &[u8], what: &str) -> bool {
-    let readable = ["md", "json", "collapsed", "speedscope", "pprof"].map(|format| {
+    let readable = ["md", "json", "collapsed", "speedscope", "pprof", "firefox", "chrome"].map(|format| {
         let ran = report(bytes, format);
         match ran.code {
             0 => assert!(

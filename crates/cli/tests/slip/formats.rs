@@ -16,6 +16,15 @@ fn every_format_of_a_real_recording_is_well_formed() {
     assert_eq!(json["schema"], "slip.report/1");
     let speedscope = run(&["report", name, "--format", "speedscope"]).json();
     assert_eq!(speedscope["$schema"], "https://www.speedscope.app/file-format-schema.json");
+    let ns: u64 =
+        speedscope["profiles"][0]["weights"].as_array().unwrap().iter().map(|ns| ns.as_u64().unwrap()).sum();
+    let firefox = run(&["report", name, "--format", "firefox"]).json();
+    let of_threads = firefox["threads"].as_array().unwrap().iter();
+    let weights = of_threads.flat_map(|thread| thread["samples"]["weight"].as_array().unwrap());
+    assert_eq!(weights.map(|ms| (ms.as_f64().unwrap() * 1e6).round() as u64).sum::<u64>(), ns);
+    let chrome = run(&["report", name, "--format", "chrome"]).json();
+    let samples = chrome["samples"].as_array().unwrap().iter();
+    assert_eq!(samples.map(|sample| sample["weight"].as_u64().unwrap()).sum::<u64>(), ns);
     assert!(
         run(&["report", name, "--format", "collapsed"])
             .stdout

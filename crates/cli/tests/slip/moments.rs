@@ -59,7 +59,7 @@ fn record(target: &Target, arguments: &str) -> (BTreeMap<String, u64>, Value, St
     asked.extend(["--rate", "499", "--pid", &pid, "--duration", "1", "--quiet", "--output", name]);
     let ran = run(&[&["record"], &asked[..]].concat());
     assert_eq!(ran.code, 0, "{}", ran.stderr);
-    for format in ["md", "speedscope", "pprof"] {
+    for format in ["md", "speedscope", "pprof", "firefox", "chrome"] {
         let output = folder.path().join(format);
         let ran = run(&["report", name, "--format", format, "--output", output.to_str().unwrap()]);
         assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{format}");

@@ -173,7 +173,7 @@ fn record(target: &Target, arguments: &str) -> (BTreeMap<String, u64>, Value) {
     let ran = run(&[&["record"], &asked[..]].concat());
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     assert!(ran.stderr.contains("not by the kernel: it does not see the tasks of asyncio"), "{}", ran.stderr);
-    for format in ["md", "speedscope", "pprof"] {
+    for format in ["md", "speedscope", "pprof", "firefox", "chrome"] {
         let output = folder.path().join(format);
         let ran = run(&["report", name, "--format", format, "--output", output.to_str().unwrap()]);
         assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{format}");

@@ -1,6 +1,8 @@
 //! A small recording that has everything that is hard to show.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
+pub(crate) mod chrome;
+pub(crate) mod firefox;
 pub(crate) mod schema;
 
 use slip_model::{
