@@ -1,6 +1,6 @@
 """Pools of one worker that ask a Redis of ours: one makes its connections again and again, the other has the extension keep them.
 
-Workers have the first CPU, Redis and who asks the last one: what is saved depends on whether a server has to be woken on another.
+Redis has the last CPU to itself, as a server elsewhere has: what it does for connections is not in the way of who asks.
 """
 
 import os
@@ -33,15 +33,14 @@ class Kept:
         self.ends = [self.place.remove]
         self.cpus = sorted(os.sched_getaffinity(0))
         self.ends.append(lambda: os.sched_setaffinity(0, self.cpus))
-        os.sched_setaffinity(0, self.cpus[-1:])
+        os.sched_setaffinity(0, self.cpus[:1])
         redis = self.end_with(Redis(self.place, Certificates(self.place)))
         self.servers = {}
         for name, ini in ("plain", {}), ("kept", {"slipstream.keep": f"redis://127.0.0.1:{redis.port}"}):
             self.servers[name] = self.end_with(fpm.Fpm(self.place, name, [fpm.Pool("one")], ini=ini))
         parameters = {"REDIS_PORT": str(redis.port), "REDIS_PATH": redis.inside}
         nginx = self.end_with(fpm.Nginx(self.place, {name: (server, "one", parameters) for name, server in self.servers.items()}))
-        for server in self.servers.values():
-            os.sched_setaffinity(server.worker("one"), self.cpus[:1])
+        os.sched_setaffinity(redis.process.pid, self.cpus[-1:])
         self.pages = {name: Pages(nginx.port, name) for name in self.servers}
         for name in self.pages:
             for _ in range(PAIRS):
@@ -75,7 +74,7 @@ class Kept:
         asks.start()
         os.sched_setaffinity(0, self.cpus)
         ran = subprocess.run([*command, *map(str, target)], stdout=subprocess.PIPE, text=True, check=False)
-        os.sched_setaffinity(0, self.cpus[-1:])
+        os.sched_setaffinity(0, self.cpus[:1])
         done.set()
         asks.join()
         return ran.stdout

@@ -372,6 +372,16 @@ mod tests {
         // 100 samples of 0.12 ms are 60 us of each request, a fifth more or less.
         sample(&mut recording, 100, &["__x64_sys_connect", "Client::open"]);
         assert_eq!(gain(&recording), (Value::Ns(48 * US), Value::Ns(72 * US)));
+        // Nor is waking the server, which the first command does then.
+        let name = recording.interner.string("sock_def_readable");
+        let waking = recording.interner.frame(Frame { kind: FrameKind::Kernel, name, ..Frame::default() });
+        let name = recording.interner.string("__x64_sys_connect");
+        let connect = recording.interner.frame(Frame { kind: FrameKind::Kernel, name, ..Frame::default() });
+        let stack = recording.interner.stack(&[waking, connect]);
+        let mut block = SampleBlock::default();
+        (0..50).for_each(|_| block.push(Sample { stack, state: State::ON_CPU, ..Sample::default() }));
+        recording.blocks.push(block);
+        assert_eq!(gain(&recording), (Value::Ns(48 * US), Value::Ns(72 * US)));
         // On another machine it is besides what is waited for.
         recording.info.interval_ns = 20 * US;
         assert_eq!(gain(&recording), (Value::Ns(48 * US), Value::Ns(52 * US)));

@@ -15,6 +15,9 @@ const KEPT_PROTOCOLS: [&str; 2] = ["redis", "memcached"];
 const SOCKETS: [&str; 5] =
     ["__x64_sys_socket", "__arm64_sys_socket", "__sys_socket", "inet_shutdown", "inet_release"];
 
+/// Those that wake the server, which connecting does, and the next command if it is connected already.
+const WAKING: [&str; 3] = ["sock_def_readable", "__wake_up*", "try_to_wake_up"];
+
 /// Commands of Redis after which the extension has nothing to forget, the most common ones (all of them: `plain` in `ext/src/framing.c`).
 const PLAIN: &str = "APPEND DECR DECRBY DEL ECHO EXISTS EXPIRE GET GETSET HDEL HEXISTS HGET HGETALL HINCRBY HMGET HMSET HSET HSETNX INCR \
                      INCRBY LLEN LPOP LPUSH LRANGE MGET MSET PING PSETEX RPOP RPUSH SADD SET SETEX SETNX SISMEMBER TTL UNLINK";
@@ -29,11 +32,12 @@ pub(super) struct Between {
 }
 
 impl Between {
-    /// Time on a CPU for connections to this server in these functions of the kernel. `None` if there are too few samples.
-    fn of(case: &Case<'_>, server: &ServerTime, functions: &[&str]) -> Option<Self> {
+    /// Time on a CPU for connections to this server in these functions of the kernel, and not in those. `None` if there are too few samples.
+    fn of(case: &Case<'_>, server: &ServerTime, functions: &[&str], without: &[&str]) -> Option<Self> {
         let interner = &case.recording.interner;
         let sites = Sites::of(case.recording, |look| {
-            look.is_on_cpu() && is_in_kernel(interner, look.sample.stack, functions)
+            let is_in = |functions| is_in_kernel(interner, look.sample.stack, functions);
+            look.is_on_cpu() && is_in(functions) && !is_in(without)
         });
         if sites.count < MIN_SAMPLES || is_local(server) {
             return None;
@@ -55,15 +59,15 @@ impl Between {
 
     /// For making sockets and closing them.
     pub(super) fn of_sockets(case: &Case<'_>, server: &ServerTime) -> Option<Self> {
-        Self::of(case, server, &SOCKETS)
+        Self::of(case, server, &SOCKETS, &[])
     }
 
-    /// For connecting, of which the unit has `ns` until something is sent: that without what the program does then, which it goes on to do
-    /// where the connection is kept for it.
+    /// For connecting, of which the unit has `ns` until something is sent: that without what is done where the connection is kept as well, by
+    /// the program after connecting, and to wake the server.
     fn of_connecting(case: &Case<'_>, server: &ServerTime, ns: u64) -> Self {
         let agreed = calls(case, server).map_or(0, |calls| parts_ns(calls, &[CallPart::Connect]));
         let agreed_ns = case.each(agreed.into()).min(ns);
-        let Some(kernel) = Self::of(case, server, &CONNECT) else {
+        let Some(kernel) = Self::of(case, server, &CONNECT, &WAKING) else {
             return Self { low_ns: agreed_ns, high_ns: ns, samples: 0 };
         };
         // A server on another machine answers while the CPU does something else.
@@ -116,10 +120,10 @@ pub(super) fn by_extension(case: &Case<'_>, server: &ServerTime, ns: u64, socket
             "at most the connections' own time, if the extension keeps them; less a reset where there is something to forget, and how long sending one takes was not seen here",
         ),
         (true, 0) => Statement::new(
-            "what the kernel does for connections, and for their sockets as far as samples tell it, if the extension keeps them; there is nothing to forget after these commands, so no reset is sent",
+            "what the kernel does for connections but wake the server, and for their sockets as far as samples tell it, if the extension keeps them; there is nothing to forget after these commands, so no reset is sent",
         ),
         (true, _) => Statement::new(
-            "what the kernel does for connections, and for their sockets as far as samples tell it, if the extension keeps them; less a reset for each where there is something to forget, which is sent as a command is: {time}",
+            "what the kernel does for connections but wake the server, and for their sockets as far as samples tell it, if the extension keeps them; less a reset for each where there is something to forget, which is sent as a command is: {time}",
         )
         .with("time", Value::Ns(reset_ns)),
     };
