@@ -12,8 +12,7 @@ const KEPT_PROTOCOLS: [&str; 2] = ["redis", "memcached"];
 
 /// The kernel's functions that make a socket, and those that close one of TCP. Neither is a part of connecting as it is timed: from
 /// `connect()` until something is sent.
-const SOCKETS: [&str; 5] =
-    ["__x64_sys_socket", "__arm64_sys_socket", "__sys_socket", "inet_shutdown", "inet_release"];
+const SOCKETS: [&str; 4] = ["__x64_sys_socket", "__sys_socket", "inet_shutdown", "inet_release"];
 
 /// Those that wake the server, which connecting does, and the next command if it is connected already.
 const WAKING: [&str; 3] = ["sock_def_readable", "__wake_up*", "try_to_wake_up"];
