@@ -109,11 +109,23 @@ class Clients:
             file.write(why)
 
 
+def server_program(name):
+    """How redis-server is started, or the Valkey of a later Debian, with the libraries that it came with."""
+    if name == "redis":
+        return ["redis-server"]
+    script = os.path.join(fpm.REPOSITORY, "fixtures/roots/roots")
+    said = subprocess.run([script, "path", name], capture_output=True, text=True, check=False)
+    if said.returncode:
+        raise fpm.Unusable(said.stderr.strip().splitlines()[0])
+    root = said.stdout.strip()
+    return [f"{root}/usr/lib64/ld-linux-x86-64.so.2", "--library-path", f"{root}/usr/lib/x86_64-linux-gnu", f"{root}/usr/bin/valkey-server"]
+
+
 class Redis:
     """A server of our own, which a worker reaches by TCP, by a path and with TLS."""
 
-    def __init__(self, place, certificates):
-        self.folder, self.certificates = f"{place.home}/redis", certificates
+    def __init__(self, place, certificates, program):
+        self.folder, self.certificates, self.program = f"{place.home}/redis", certificates, program
         os.mkdir(self.folder)
         os.chmod(self.folder, 0o777)
         self.port, self.tls_port = server_port(), server_port()
@@ -123,13 +135,13 @@ class Redis:
 
     def start(self):
         keys = self.certificates.folder
-        command = ["redis-server", "--bind", "127.0.0.1", "--port", str(self.port), "--unixsocket", self.path, "--unixsocketperm", "777",
+        command = [*self.program, "--bind", "127.0.0.1", "--port", str(self.port), "--unixsocket", self.path, "--unixsocketperm", "777",
                    "--dir", self.folder, "--save", "", "--appendonly", "no", "--enable-debug-command", "local", "--tls-port", str(self.tls_port),
                    "--tls-cert-file", f"{keys}/server.pem", "--tls-key-file", f"{keys}/server.key", "--tls-ca-cert-file", f"{keys}/ca.pem",
                    "--tls-auth-clients", "optional"]
         with open(f"{self.folder}/log", "ab") as log:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=fpm.end_with_parent)
-        fpm.wait_until(lambda: answers_to(self.port, b"PING\r\n", b"+PONG\r\n"), "redis-server does not start")
+        fpm.wait_until(lambda: answers_to(self.port, b"PING\r\n", b"+PONG\r\n"), f"{self.program[-1]} does not start")
         self.ask("SET", "key", "right")
         self.ask("SET", "large", "x" * 100_000)
         self.ask("MSET", *(word for number in range(USERS) for word in (f"user:{number}", f"value-{number}")))

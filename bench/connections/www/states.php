@@ -10,6 +10,10 @@ function seen(object $client): array
     $value = $client->command('GET', 'key');
     preg_match_all('/(\S+?)=(\S*)/', $client->command('CLIENT', 'INFO'), $found);
     $info = array_combine($found[1], $found[2]);
+    // Valkey says 0 in place of -1 of whoever has had a transaction, also by itself. Flag x is of one that is under way.
+    if (!str_contains($info['flags'], 'x') && $info['multi'] === '0') {
+        $info['multi'] = '-1';
+    }
     $same = array_flip(['name', 'db', 'sub', 'psub', 'multi', 'watch', 'flags', 'redir', 'user', 'resp']);
     return ['value' => $value, 'info' => array_intersect_key($info, $same), 'id' => $info['id']];
 }

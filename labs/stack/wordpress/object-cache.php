@@ -4,7 +4,8 @@
  * into wp-content; WordPress then loads it in place of its own.
  *
  * It behaves like the plugins in use: one connection per request, one GET per key that this request has not seen, one SET per
- * change. LAB_OBJECT_CACHE_PERSISTENT=1 (FPM_ENV of `stack up`) keeps the connection in the worker.
+ * change. LAB_OBJECT_CACHE_PERSISTENT=1 (FPM_ENV of `stack up`) keeps the connection in the worker. With `lab.connect=command`
+ * among PHP's settings it makes one for each command, as clients do whose setting for that is not read.
  */
 
 final class WP_Object_Cache
@@ -12,6 +13,8 @@ final class WP_Object_Cache
     private const PREFIX = 'wp:';
 
     private Redis $redis;
+    private array $address;
+    private bool $connectsForCommands;
     /** @var array<string, mixed> what this request has read or written, by Redis key; false for "not there" is kept too */
     private array $seen = [];
     /** @var array<string, true> */
@@ -22,8 +25,22 @@ final class WP_Object_Cache
     public function __construct()
     {
         $this->redis = new Redis();
-        $address = ['127.0.0.1', (int) getenv('LAB_REDIS_PORT')];
-        getenv('LAB_OBJECT_CACHE_PERSISTENT') ? $this->redis->pconnect(...$address) : $this->redis->connect(...$address);
+        $this->address = ['127.0.0.1', (int) getenv('LAB_REDIS_PORT')];
+        $this->connectsForCommands = get_cfg_var('lab.connect') === 'command';
+        if (getenv('LAB_OBJECT_CACHE_PERSISTENT')) {
+            $this->redis->pconnect(...$this->address);
+        } elseif (!$this->connectsForCommands) {
+            $this->redis->connect(...$this->address);
+        }
+    }
+
+    private function redis(): Redis
+    {
+        if ($this->connectsForCommands) {
+            $this->redis->close();
+            $this->redis->connect(...$this->address);
+        }
+        return $this->redis;
     }
 
     public function close(): bool
@@ -35,7 +52,7 @@ final class WP_Object_Cache
     {
         $id = $this->id($key, $group);
         if (!array_key_exists($id, $this->seen)) {
-            $text = $this->isInProcess($group) ? false : $this->redis->get($id);
+            $text = $this->isInProcess($group) ? false : $this->redis()->get($id);
             if ($text === false) {
                 $found = false;
                 $this->cache_misses++;
@@ -58,7 +75,7 @@ final class WP_Object_Cache
             }
         }
         if ($unseen !== [] && !$this->isInProcess($group)) {
-            foreach ($this->redis->mget($unseen) as $index => $text) {
+            foreach ($this->redis()->mget($unseen) as $index => $text) {
                 if ($text !== false) {
                     $this->seen[$unseen[$index]] = unserialize($text);
                 }
@@ -82,7 +99,7 @@ final class WP_Object_Cache
             return true;
         }
         $text = serialize($value);
-        return $expire > 0 ? $this->redis->setex($id, $expire, $text) : $this->redis->set($id, $text);
+        return $expire > 0 ? $this->redis()->setex($id, $expire, $text) : $this->redis()->set($id, $text);
     }
 
     public function exists($key, $group): bool
@@ -96,7 +113,7 @@ final class WP_Object_Cache
         $id = $this->id($key, $group);
         $known = array_key_exists($id, $this->seen);
         unset($this->seen[$id]);
-        return $this->isInProcess($group) ? $known : $this->redis->del($id) > 0;
+        return $this->isInProcess($group) ? $known : $this->redis()->del($id) > 0;
     }
 
     /** Read and written again, like WordPress's own: Redis's INCRBY could not read a serialized number. */
@@ -120,7 +137,7 @@ final class WP_Object_Cache
     public function flush(): bool
     {
         $this->seen = [];
-        return $this->redis->flushDB();
+        return $this->redis()->flushDB();
     }
 
     public function keepInProcess(array $groups): void
