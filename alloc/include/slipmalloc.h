@@ -14,6 +14,7 @@
  *                                 take more than 8 MiB, and for one of 4 MiB or more if the last such one that
  *                                 the thread took was used)
  *   SLIP_MALLOC_PREWARM=LIST      makes memory resident at start: SIZE:COUNT, separated by commas
+ *   SLIP_MALLOC_SAMPLE=N          calls slipmalloc_sampled() once in N bytes on average, at least 65536
  * and by the debug build only:
  *   SLIP_MALLOC_QUARANTINE=N      freed blocks of N bytes together (67108864) and not more than 32768 of them stay inaccessible before
  *                                 another block gets their addresses; -1 bounds their number only
@@ -37,6 +38,14 @@ SLIPMALLOC_API void free_aligned_sized(void *block, size_t alignment, size_t siz
 
 /* Writes to a file descriptor what is allocated, by size class. Blocks in the caches of threads count as allocated. */
 SLIPMALLOC_API void slipmalloc_write_stats(int fd);
+
+/* For uprobes: these do nothing. The first is called with a block of `bytes` bytes that has been taken and stands for so many bytes of
+ * blocks that were, by chance, as each byte has the same; the other one when that block is about to be freed. They are
+ * called while SLIP_MALLOC_SAMPLE asks for it, once in that many bytes, or while `slipmalloc_sampling` is not 0, once in 512 KiB: a
+ * counter that the kernel raises itself for a uprobe that names its offset in the file (`ref_ctr_offset`). What a thread frees and takes
+ * again at once is not among what is sampled. */
+SLIPMALLOC_API void slipmalloc_sampled(const void *block, size_t bytes, size_t stands_for);
+SLIPMALLOC_API void slipmalloc_sample_freed(const void *block);
 
 #ifdef __cplusplus
 }

@@ -31,7 +31,7 @@ static void *take_once(size_t bytes, size_t alignment, bool *is_zero)
 			class++;
 		}
 		*is_zero = false;
-		return cache_take(class);
+		return cache_take(class, bytes);
 	}
 	return region_is_ready() ? large_take(bytes, alignment, is_zero) : NULL;
 }

@@ -6,6 +6,7 @@
 #include "decay.h"
 #include "depot.h"
 #include "published.h"
+#include "sample.h"
 
 enum {
 	/* Threads that allocate a little get small magazines. */
@@ -54,7 +55,7 @@ static void give_back(cache_t *cache)
 		magazine_t *loaded = magazine_of(cache->top[class]);
 		magazine_t *spare = cache->spare[class];
 		if (loaded != NULL) {
-			magazine_set_top(loaded, cache->top[class]);
+			magazine_unload(loaded, cache->top[class]);
 			depot_give_back(class, loaded);
 		}
 		if (spare != NULL) {
@@ -121,6 +122,20 @@ static void count_turn(cache_t *cache, unsigned class)
 	}
 }
 
+/* Chance says which of the blocks that come next is a sample, if one is. Blocks that are freed meanwhile and taken again come before. */
+static void mark_next(cache_t *cache, unsigned class)
+{
+	void **top = cache->top[class];
+	magazine_t *loaded = magazine_of(top);
+	if (loaded == NULL || !sample_is_on()) {
+		return;
+	}
+	size_t before = sample_distance() / class_bytes[class];
+	if (before < magazine_blocks_below(loaded, top)) {
+		magazine_mark(loaded, top, (unsigned)before);
+	}
+}
+
 /* Has the class a magazine with blocks in use. False if there is no memory. */
 static bool refill(cache_t *cache, unsigned class)
 {
@@ -128,17 +143,23 @@ static bool refill(cache_t *cache, unsigned class)
 	magazine_t *spare = cache->spare[class];
 	/* What was set aside comes after own blocks. */
 	if (loaded != NULL && spare != NULL && magazine_blocks(spare) > 0) {
-		magazine_set_top(loaded, cache->top[class]);
+		magazine_unload(loaded, cache->top[class]);
 		cache->spare[class] = loaded;
-		cache->top[class] = magazine_top(spare);
+		cache->top[class] = magazine_load(spare);
+		mark_next(cache, class);
 		return true;
 	}
 	count_turn(cache, class);
 	magazine_t *full = depot_take_full(class, loaded, cache->capacity[class]);
 	if (full == NULL) {
+		if (loaded != NULL) {
+			/* As empty as before, but set to hold more. */
+			cache->top[class] = magazine_load(loaded);
+		}
 		return false;
 	}
-	cache->top[class] = magazine_top(full);
+	cache->top[class] = magazine_load(full);
+	mark_next(cache, class);
 	return true;
 }
 
@@ -155,11 +176,11 @@ static bool make_room(cache_t *cache, unsigned class)
 		}
 	}
 	if (loaded != NULL) {
-		magazine_set_top(loaded, cache->top[class]);
+		magazine_unload(loaded, cache->top[class]);
 	}
 	cache->spare[class] = loaded;
 	magazine_reset(spare, cache->capacity[class]);
-	cache->top[class] = magazine_top(spare);
+	cache->top[class] = magazine_load(spare);
 	return true;
 }
 
@@ -189,17 +210,34 @@ static bool set_aside(cache_t *cache, unsigned class, void *block)
 	return true;
 }
 
-void *cache_take(unsigned class)
+/* The magazine in use seems empty, and the block that comes next is hidden by the mark: a sample, which has a place of its own. */
+static void *take_sample(cache_t *cache, unsigned class, size_t bytes)
+{
+	void *block = sample_take(class, bytes);
+	if (block == NULL) {
+		block = *--cache->top[class];
+	}
+	mark_next(cache, class);
+	return block;
+}
+
+void *cache_take(unsigned class, size_t bytes)
 {
 	cache_t *cache = current();
 	if (cache == NULL) {
 		published_add(&published()->direct_blocks, 1);
 		return depot_take_block(class);
 	}
-	if (magazine_is_empty(cache->top[class]) && !refill(cache, class)) {
-		return NULL;
+	magazine_t *loaded = magazine_of(cache->top[class]);
+	bool is_sample = loaded != NULL && magazine_is_empty(cache->top[class]) && magazine_unmark(loaded);
+	if (!is_sample && magazine_is_empty(cache->top[class])) {
+		if (!refill(cache, class)) {
+			return NULL;
+		}
+		/* It may be the first one already. */
+		is_sample = magazine_is_empty(cache->top[class]) && magazine_unmark(magazine_of(cache->top[class]));
 	}
-	return *--cache->top[class];
+	return is_sample ? take_sample(cache, class, bytes) : *--cache->top[class];
 }
 
 void cache_put(unsigned class, void *block)

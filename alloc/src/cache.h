@@ -20,8 +20,8 @@ typedef struct {
  * their own. The same holds for class 0, which stands for all that is no block of a slab. */
 extern _Thread_local cache_t *cache_current __attribute__((tls_model("initial-exec")));
 
-/* When the fast path cannot: a block, NULL if there is no memory. */
-void *cache_take(unsigned class);
+/* When the fast path cannot: a block for so many bytes, NULL if there is no memory. */
+void *cache_take(unsigned class, size_t bytes);
 void cache_put(unsigned class, void *block);
 
 /* Empties the cache of the calling thread. */

@@ -15,7 +15,7 @@ typedef struct {
 } depot_counts_t;
 
 /* A magazine with blocks for an empty one (or none), filled with up to `blocks` from slabs if the depot has none that is.
- * NULL if there is no memory; then the empty one stays with the caller. */
+ * NULL if there is no memory; then the empty one stays with the caller, set to hold `blocks`. */
 magazine_t *depot_take_full(unsigned class, magazine_t *empty, unsigned blocks);
 
 /* An empty magazine for one with blocks, or for none. NULL only if none was given and there is no memory. */

@@ -5,6 +5,7 @@
 #include "options.h"
 #include "os/os.h"
 #include "published.h"
+#include "sample.h"
 
 /* Half a superslab: two of them share one. */
 enum { MOST_SLABS_IN_RUN = SLABS_IN_SUPERSLAB / 2 };
@@ -88,6 +89,7 @@ void *large_take(size_t bytes, size_t alignment, bool *is_zero)
 	if (block != NULL) {
 		published_add(&published()->large_taken, 1);
 		choose_pages(block, bytes);
+		sample_large(block, bytes);
 	}
 	return block;
 }
@@ -133,6 +135,8 @@ void large_give(const char *what, void *block)
 	superslab_t *superslab = superslab_of(what, block);
 	size_t slab = region_slab_number(block);
 	published_add(&published()->large_given, 1);
+	/* Before another thread may have it. */
+	sample_given(block);
 	if (superslab->kind == SUPERSLAB_LARGE) {
 		size_t run = superslab->run;
 		superslab->kind = SUPERSLAB_FREE;
@@ -187,11 +191,16 @@ bool large_resize(const char *what, void *block, size_t bytes)
 	if (bytes > PTRDIFF_MAX || bytes <= CLASS_MOST_BYTES) {
 		return false;
 	}
-	if (superslab->kind == SUPERSLAB_SHARED) {
-		return resize_slabs(slab, units(bytes, SLAB_BYTES));
-	}
-	if (bytes <= MOST_SLABS_IN_RUN * SLAB_BYTES) {
+	bool is_shared = superslab->kind == SUPERSLAB_SHARED;
+	if (!is_shared && bytes <= MOST_SLABS_IN_RUN * SLAB_BYTES) {
 		return false;
 	}
-	return resize_superslabs(slab / SLABS_IN_SUPERSLAB, units(bytes, SUPERSLAB_BYTES));
+	bool is_done = is_shared ? resize_slabs(slab, units(bytes, SLAB_BYTES))
+				 : resize_superslabs(slab / SLABS_IN_SUPERSLAB, units(bytes, SUPERSLAB_BYTES));
+	if (is_done) {
+		/* As one that was freed and one that was taken. */
+		sample_given(block);
+		sample_large(block, bytes);
+	}
+	return is_done;
 }

@@ -19,9 +19,13 @@ enum {
 
 typedef struct magazine magazine_t;
 struct __attribute__((aligned(MAGAZINE_BYTES))) magazine {
-	/* In a list of a depot. */
-	magazine_t *next;
-	/* Entry where the next block goes, while no thread cache has the magazine loaded. */
+	union {
+		/* In a list of a depot. */
+		magazine_t *next;
+		/* While a cache has the magazine loaded: the block that is hidden by the mark. */
+		void *marked;
+	};
+	/* Entry where the next block goes; while a cache has the magazine loaded, the entry that is marked, 0 for none. */
 	uint32_t top;
 	/* How many it holds when it is full. */
 	uint32_t capacity;
@@ -48,15 +52,49 @@ static inline magazine_t *magazine_of(void **top)
 	return magazine == &magazine_none ? NULL : magazine;
 }
 
-/* Loading: where the next block goes. */
+/* Where the next block goes, while no thread cache has the magazine loaded. */
 static inline void **magazine_top(magazine_t *magazine)
 {
 	return &magazine->entries[magazine->top];
 }
 
-/* Unloading. */
-static inline void magazine_set_top(magazine_t *magazine, void **top)
+/* The same, and from now on one has it. */
+static inline void **magazine_load(magazine_t *magazine)
 {
+	void **top = magazine_top(magazine);
+	magazine->top = 0;
+	return top;
+}
+
+/* Blocks in a magazine that is loaded. */
+static inline unsigned magazine_blocks_below(const magazine_t *magazine, void **top)
+{
+	return (unsigned)(top - magazine->entries) + magazine->capacity - MAGAZINE_ENTRIES;
+}
+
+/* Who comes to this block of a loaded magazine finds it empty. `before` blocks come first. */
+static inline void magazine_mark(magazine_t *magazine, void **top, unsigned before)
+{
+	void **entry = top - 1 - before;
+	magazine->marked = *entry;
+	magazine->top = (uint32_t)(entry - magazine->entries);
+	*entry = NULL;
+}
+
+/* The block at the mark is as any other again. False if there is no mark. */
+static inline bool magazine_unmark(magazine_t *magazine)
+{
+	if (magazine->top == 0) {
+		return false;
+	}
+	magazine->entries[magazine->top] = magazine->marked;
+	magazine->top = 0;
+	return true;
+}
+
+static inline void magazine_unload(magazine_t *magazine, void **top)
+{
+	magazine_unmark(magazine);
 	magazine->top = (uint32_t)(top - magazine->entries);
 }
 

@@ -11,6 +11,8 @@ typedef struct {
 	int64_t decay_ms;
 	/* SLIP_MALLOC_HUGE_PAGES=0 does without. */
 	bool huge_pages;
+	/* SLIP_MALLOC_SAMPLE: from one sample to the next, on average; 0 if none was asked for. */
+	size_t sample_bytes;
 	/* SLIP_MALLOC_STATS=1: at exit. */
 	bool stats;
 	/* Of the debug build. SLIP_MALLOC_QUARANTINE: bytes of freed blocks that are given out again last. */

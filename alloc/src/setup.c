@@ -26,6 +26,8 @@ __attribute__((constructor)) static void set_up(void)
 {
 	options.decay_ms = number_of("SLIP_MALLOC_DECAY_MS", options.decay_ms);
 	options.huge_pages = number_of("SLIP_MALLOC_HUGE_PAGES", options.huge_pages) != 0;
+	int64_t sample_bytes = number_of("SLIP_MALLOC_SAMPLE", 0);
+	options.sample_bytes = sample_bytes > 0 ? (size_t)sample_bytes : 0;
 	options.stats = number_of("SLIP_MALLOC_STATS", 0) != 0;
 	int64_t quarantine_bytes = number_of("SLIP_MALLOC_QUARANTINE", (int64_t)options.quarantine_bytes);
 	options.quarantine_bytes = quarantine_bytes < 0 ? SIZE_MAX : (size_t)quarantine_bytes;

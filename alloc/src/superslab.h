@@ -28,6 +28,8 @@ struct slab {
 	uint32_t run;
 	/* Blocks that are neither in a magazine nor with the program. */
 	uint32_t free_blocks;
+	/* 1 if the large block that begins here was told as a sample. */
+	uint32_t is_sample;
 };
 
 typedef enum {

@@ -2,6 +2,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "../src/options.h"
 #include "check.h"
 
 enum { SLOTS = 600, USUAL_STEPS = 120000 };
@@ -118,6 +119,8 @@ int main(int count, char **arguments)
 		if (step % 30000 == 0) {
 			slip_malloc_trim(0);
 		}
+		/* Some blocks are samples, by turns. */
+		options.sample_bytes = step / 10000 % 2 == 0 ? 0 : 64 << 10;
 	}
 	for (int slot = 0; slot < SLOTS; slot++) {
 		if (slots[slot].block != NULL) {

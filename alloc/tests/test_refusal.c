@@ -2,6 +2,7 @@
  * where the charge ends, and what is freed can be taken again. No setting of the machine is changed for it: the calls of the allocator
  * are refused here, in place of the kernel. */
 #include <errno.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -61,6 +62,47 @@ static void free_all(size_t count)
 	}
 }
 
+/* Its magazine would grow with the second refill, for which there is no memory: then it has what it had, which is nothing. */
+static void *take_from_one_slab(void *argument)
+{
+	pthread_barrier_t *turn = argument;
+	void *own[16];
+	for (unsigned at = 0; at < 16; at++) {
+		own[at] = slip_malloc(2048);
+		CHECK(own[at] != NULL);
+	}
+	/* The main thread takes what is left of the slab, and all memory. */
+	pthread_barrier_wait(turn);
+	pthread_barrier_wait(turn);
+	CHECK(slip_malloc(2048) == NULL);
+	CHECK(slip_malloc(2048) == NULL);
+	for (unsigned at = 0; at < 16; at++) {
+		slip_free(own[at]);
+	}
+	return NULL;
+}
+
+static void refuse_while_magazines_grow(void)
+{
+	pthread_t thread;
+	pthread_barrier_t turn;
+	void *rest[16];
+	CHECK(pthread_barrier_init(&turn, NULL, 2) == 0 && pthread_create(&thread, NULL, take_from_one_slab, &turn) == 0);
+	pthread_barrier_wait(&turn);
+	for (unsigned at = 0; at < 16; at++) {
+		rest[at] = slip_malloc(2048);
+		CHECK(rest[at] != NULL);
+	}
+	size_t count = take_until_none();
+	pthread_barrier_wait(&turn);
+	CHECK(pthread_join(thread, NULL) == 0);
+	for (unsigned at = 0; at < 16; at++) {
+		slip_free(rest[at]);
+	}
+	free_all(count);
+	CHECK(bytes_taken() == 0);
+}
+
 int main(void)
 {
 	slip_free(slip_malloc(1));
@@ -93,5 +135,6 @@ int main(void)
 	CHECK(more * BLOCK_BYTES >= count * BLOCK_BYTES + 45 * MIB);
 	free_all(more);
 	CHECK(bytes_taken() == 0);
+	refuse_while_magazines_grow();
 	return 0;
 }
