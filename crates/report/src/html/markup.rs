@@ -1,0 +1,58 @@
+//! HTML that is put together from text of ours and names of others, which cannot be taken for each other.
+
+use serde::Serialize;
+
+use crate::ReportError;
+use crate::text::clean;
+
+/// HTML so far.
+#[derive(Debug, Default)]
+pub(super) struct Markup(String);
+
+impl Markup {
+    /// Appends HTML of ours: only what is written in the program, or included in it.
+    pub(super) fn raw(&mut self, html: &'static str) -> &mut Self {
+        self.0.push_str(html);
+        self
+    }
+
+    /// Appends text, which may come from a target, as it is to be read. Also good within quotes.
+    pub(super) fn text(&mut self, text: &str) -> &mut Self {
+        for character in clean(text).chars() {
+            match character {
+                '<' => self.0.push_str("&lt;"),
+                '>' => self.0.push_str("&gt;"),
+                '&' => self.0.push_str("&amp;"),
+                '"' => self.0.push_str("&quot;"),
+                '\'' => self.0.push_str("&#39;"),
+                other => self.0.push(other),
+            }
+        }
+        self
+    }
+
+    /// Appends JSON for a script element. A browser ends that at `</script`, and looks for `<!--` in it, so no `<` is left.
+    pub(super) fn json(&mut self, value: &impl Serialize) -> Result<&mut Self, ReportError> {
+        self.0.push_str(&serde_json::to_string(value)?.replace('<', "\\u003c"));
+        Ok(self)
+    }
+
+    pub(super) fn into_bytes(self) -> Vec<u8> {
+        self.0.into_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_text() {
+        let mut markup = Markup::default();
+        markup.raw("<p title=\"").text("\"><script>'&\u{202e}\x1b").raw("\">");
+        assert_eq!(markup.0, "<p title=\"&quot;&gt;&lt;script&gt;&#39;&amp;\\u{202e}\\x1b\">");
+        let mut markup = Markup::default();
+        markup.json(&["</script><!--"]).unwrap();
+        assert_eq!(markup.0, "[\"\\u003c/script>\\u003c!--\"]");
+    }
+}
