@@ -91,6 +91,8 @@ export class Stacks {
   readonly callees: Int32Array;
   /** How a function is shown, with its place. */
   readonly labels: string[];
+  /** The same in short, for boxes: only the file of the place. */
+  readonly shorts: string[];
   readonly names: string[];
   readonly kinds: number[];
 
@@ -121,6 +123,8 @@ export class Stacks {
       if (place === "") return text;
       return line[at] > 0 ? `${text} (${place}:${line[at]})` : `${text} (${place})`;
     });
+    const lasts = files.map((path) => path.slice(path.lastIndexOf("/") + 1));
+    this.shorts = name.map((text, at) => (lasts[file[at]] === "" ? text : `${text} (${lasts[file[at]]})`));
   }
 
   /** The functions of a stack, the innermost first. */

@@ -43,6 +43,7 @@ export class Flame {
   /** Where what is below begins, if there is something above. */
   private middle = 0;
   private depth = 0;
+  private above = 0;
   focus: Place | null = null;
   private hover: Place | null = null;
   private stop: () => void = () => undefined;
@@ -65,7 +66,8 @@ export class Flame {
     this.listen();
   }
 
-  show(panes: Pane[], look: Look): void {
+  /** `above` is how many rows there are at most above what is in the middle. */
+  show(panes: Pane[], look: Look, above = 0): void {
     this.stop();
     this.panes = panes;
     this.look = look;
@@ -75,11 +77,13 @@ export class Flame {
     this.until = Math.max(1, panes[0].tree.total);
     this.top = 0;
     this.middle = 0;
-    if (panes.some((pane) => pane.isAbove)) {
-      this.middle = Math.max(ROW, Math.floor(this.box.clientHeight / 2 / ROW) * ROW);
-    }
+    if (above > 0) this.middle = Math.min(above * ROW + 2, Math.max(ROW, Math.floor(this.box.clientHeight / 2 / ROW) * ROW));
+    this.above = above;
     this.surface.fit();
-    this.chosen(null);
+    // What is in the middle is what it is about.
+    const root = panes.find((pane) => pane.hasRoot);
+    if (root !== undefined) this.focus = { pane: root, node: 0 };
+    this.chosen(this.focus);
   }
 
   recolour(look: Look): void {
@@ -160,6 +164,14 @@ export class Flame {
     return this.colours.of(`flame-${kind}-${shade}`);
   }
 
+  /** What is written on a box. Waits have the colours of the budget, which are light in both themes but for two. */
+  private ink(of: number): string {
+    const name = this.stacks.names[of];
+    if (this.stacks.kinds[of] !== 0 || !(name.includes("waits") || name === "[ready]")) return this.colours.of("flame-ink");
+    const colour = waitColour(name);
+    return this.colours.of(colour === "k-wake" || colour === "k-disk" ? "on-dark" : "on-light");
+  }
+
   private changeFill(change: number): string {
     if (this.scale.length === 0 || this.fills.length === 0) {
       this.fill(0);
@@ -177,11 +189,12 @@ export class Flame {
     context.fillRect(0, 0, width, height);
     const perTime = width / (this.until - this.from);
     const ink = this.colours.of("flame-ink");
+    const foundInk = this.colours.of("flame-found-ink");
     const sliver = this.colours.of("flame-sliver");
     const dimmed = this.colours.of("flame-dim");
     const found = this.colours.of("flame-found");
     const { matches, change } = this.look;
-    const texts: [string, number, number, boolean][] = [];
+    const texts: [string, number, number, string][] = [];
     let isWhole = true;
     let fill = "";
     let deepest = 0;
@@ -215,8 +228,8 @@ export class Flame {
             // A gap between boxes, if there is room for one.
             context.fillRect(x, row, Math.max(LEAST, wide > 3 ? wide - 1 : wide), ROW - 1);
             if (wide > 26) {
-              const text = this.surface.fitting(this.stacks.labels[of], wide - 8);
-              if (text !== "") texts.push([text, x + 4, row, isFound]);
+              const text = this.surface.fitting(this.stacks.shorts[of], wide - 8);
+              if (text !== "") texts.push([text, x + 4, row, isFound ? foundInk : matches === null && change === null ? this.ink(of) : ink]);
             }
           }
         }
@@ -249,8 +262,8 @@ export class Flame {
       }
     }
     this.depth = deepest;
-    for (const [text, x, y, isFound] of texts) {
-      context.fillStyle = isFound ? this.colours.of("flame-found-ink") : ink;
+    for (const [text, x, y, colour] of texts) {
+      context.fillStyle = colour;
       context.fillText(text, x, y + ROW / 2);
     }
     this.outline(this.hover, 1, perTime);
@@ -308,9 +321,8 @@ export class Flame {
   }
 
   scroll(rows: number): void {
-    const deepest = this.panes.some((pane) => pane.isAbove) ? 2 * this.depth : this.depth;
-    const most = Math.max(0, (deepest + 2) * ROW - (this.middle > 0 ? 0 : this.surface.height / 2));
-    const least = this.middle > 0 ? -most : 0;
+    const most = Math.max(0, this.middle + (this.depth + 2) * ROW - this.surface.height / 2);
+    const least = Math.min(0, this.middle - this.above * ROW - 2);
     this.top = Math.max(least, Math.min(most, this.top + rows * ROW));
     this.surface.ask();
   }

@@ -116,6 +116,7 @@ export class Graph {
           { tree: this.tree, isAbove: false, hasRoot: true },
         ],
         look,
+        this.depthAbove(items),
       );
     }
     const note = element("flame-note");
@@ -128,6 +129,13 @@ export class Graph {
       words.push(`blue is less than in ${this.data.base.name}, orange more, ${this.unit()}`);
     }
     note.textContent = words.join(" · ");
+  }
+
+  /** How many callers the deepest of them has. */
+  private depthAbove(items: Int32Array): number {
+    let most = 1;
+    for (const item of items) most = Math.max(most, this.stacks.path(item).length - 1);
+    return most;
   }
 
   private timeText(): string {

@@ -301,7 +301,7 @@ export class Timeline {
       return `${track.name} (${track.pid})`;
     }
     const text = requests.texts[requests.text[row]];
-    const what = text === "" ? `${tracks[requests.track[row]].pid}` : text;
+    const what = text === "" ? `worker ${tracks[requests.track[row]].pid}` : text;
     return `${duration(this.length(row)).padStart(8)} ${what}`;
   }
 

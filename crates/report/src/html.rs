@@ -81,10 +81,10 @@ fn title(recording: &Recording) -> String {
 
 fn heading(page: &mut Markup, recording: &Recording, summary: &Summary, base: Option<Base<'_>>) {
     page.raw("<header>\n<div class=\"title\"><h1>").text(&shorten(&clean(&title(recording)), NAME)).raw("</h1>\n<p>");
-    page.text(&watched(recording, summary));
     if let Some(base) = base {
-        page.raw(" · <b>compared with</b> ").text(&shorten(&clean(base.name), NAME));
+        page.raw("<b>Compared with ").text(&shorten(&clean(base.name), NAME)).raw("</b> · ");
     }
+    page.text(&watched(recording, summary));
     page.raw("</p></div>\n");
     page.raw(concat!(
         "<nav role=\"tablist\" aria-label=\"Views\">",

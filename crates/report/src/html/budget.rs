@@ -12,7 +12,9 @@ use super::markup::Markup;
 use super::{Base, NAME};
 
 /// Segments of a smaller share have no name in the bar.
-const NAMED_TENTHS: u64 = 50;
+const NAMED_TENTHS: u64 = 60;
+/// And of a smaller one than that none on a phone.
+const WIDE_TENTHS: u64 = 170;
 
 /// A part of a bar.
 struct Segment {
@@ -181,8 +183,10 @@ fn bar(page: &mut Markup, segments: &[Segment], scale_ns: u64, name: &'static st
         page.text(&format!("{}, {}: ", duration(segment.ns), percent(segment.tenths))).raw(segment.kind.meaning());
         page.raw("</title><rect width=\"100%\" height=\"56\"/>");
         if segment.tenths >= NAMED_TENTHS {
+            // On a phone there is no room for some.
+            page.raw(if segment.tenths < WIDE_TENTHS { "<g class=\"narrow\">" } else { "<g>" });
             page.raw("<text x=\"7\" y=\"24\">").raw(segment.kind.name()).raw("</text><text class=\"of\" x=\"7\" y=\"43\">");
-            page.text(&percent(segment.tenths)).raw("</text>");
+            page.text(&percent(segment.tenths)).raw("</text></g>");
         }
         page.raw("</g></svg>\n");
         from_ns = from_ns.saturating_add(segment.ns);
