@@ -61,6 +61,6 @@ def browser():
 
 def watch(page, errors, requests):
     """Notes what the page complains about, and what it asks for besides itself."""
-    page.on("console", lambda message: errors.append(message.text) if message.type in ("error", "warning") else None)
+    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.on("request", lambda request: requests.append(request.url) if not request.is_navigation_request() else None)
