@@ -33,12 +33,16 @@ pub(crate) fn check() -> Result<()> {
 }
 
 fn make() -> Result<Vec<(&'static str, String)>> {
-    let script = bundle("web/page.ts", &["--format=iife", "--target=es2020", &format!("--banner:js=// {BANNER}")])?;
+    let script =
+        bundle("web/page.ts", &["--format=iife", "--target=es2020", &format!("--banner:js=// {BANNER}")])?;
     let style = bundle("web/page.css", &[&format!("--banner:css=/* {BANNER} */")])?;
     // Either would end its element in the page.
     for text in [&script, &style] {
         let small = text.to_lowercase();
-        ensure!(!["</script", "</style", "<!--"].iter().any(|end| small.contains(end)), "an end of an element in it");
+        ensure!(
+            !["</script", "</style", "<!--"].iter().any(|end| small.contains(end)),
+            "an end of an element in it"
+        );
     }
     let policy = format!(
         "default-src 'none'; script-src 'sha256-{}'; style-src 'sha256-{}'; base-uri 'none'; form-action 'none'\n",

@@ -53,10 +53,8 @@ pub(crate) fn run(options: &ViewOptions) -> Result<(), Failure> {
         let failure = Failure::io(format!("cannot listen on port {}", options.port), &error);
         if options.port == 0 { failure } else { failure.hint("without `--port` one is taken that is free") }
     })?;
-    let port = listener
-        .local_addr()
-        .map_err(|error| Failure::io("cannot tell the port".to_owned(), &error))?
-        .port();
+    let port =
+        listener.local_addr().map_err(|error| Failure::io("cannot tell the port".to_owned(), &error))?.port();
     let site = Arc::new(Site { path: format!("/{}/", token()?), port, page });
     crate::print(format!("http://127.0.0.1:{port}{}\n", site.path).as_bytes())?;
     eprintln!("note: open this address in a browser on this machine; Ctrl-C ends it");
@@ -194,7 +192,10 @@ mod tests {
             ("GET /0123/ HTTP/1.1\r\nHost: evil.example:4000\r\n\r\n", "421 Misdirected Request"),
             ("GET /0123/ HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", "421 Misdirected Request"),
             ("GET /0123/ HTTP/1.1\r\n\r\n", "421 Misdirected Request"),
-            ("GET /0123/ HTTP/1.1\r\nHost: 127.0.0.1:4000\r\nHost: evil.example\r\n\r\n", "421 Misdirected Request"),
+            (
+                "GET /0123/ HTTP/1.1\r\nHost: 127.0.0.1:4000\r\nHost: evil.example\r\n\r\n",
+                "421 Misdirected Request",
+            ),
             ("POST /0123/ HTTP/1.1\r\nHost: 127.0.0.1:4000\r\n\r\n", "405 Method Not Allowed"),
             ("GET /0123/\r\n\r\n", "400 Bad Request"),
             ("GET /0123/ HTTP/1.1 x\r\nHost: 127.0.0.1:4000\r\n\r\n", "400 Bad Request"),

@@ -66,7 +66,12 @@ fn recording() -> Recording {
             title,
             ..Process::default()
         });
-        recording.threads.push(Thread { id: ThreadId(id), process: ProcessId(id), tid: pid, ..Thread::default() });
+        recording.threads.push(Thread {
+            id: ThreadId(id),
+            process: ProcessId(id),
+            tid: pid,
+            ..Thread::default()
+        });
     }
     requests(&mut recording, &mut random, &leaves);
     recording
@@ -114,7 +119,12 @@ fn requests(recording: &mut Recording, random: &mut Random, leaves: &[StackId]) 
     let uris: Vec<_> =
         (0..40).map(|number| recording.interner.string(&format!("/shop/category-{number}/items"))).collect();
     let mut workers: Vec<Worker> = (0..WORKERS)
-        .map(|id| Worker { pid: 1_000 + id, tid: 1_000 + id, title: "php-fpm: pool www".into(), ..Worker::default() })
+        .map(|id| Worker {
+            pid: 1_000 + id,
+            tid: 1_000 + id,
+            title: "php-fpm: pool www".into(),
+            ..Worker::default()
+        })
         .collect();
     let mut free_ns = vec![0_u64; WORKERS as usize];
     let mut block = SampleBlock::default();
@@ -184,9 +194,16 @@ fn requests(recording: &mut Recording, random: &mut Random, leaves: &[StackId]) 
     let duration_ns = free_ns.iter().copied().max().unwrap_or_default();
     for worker in &mut workers {
         worker.watched_ns = worker.idle_ns + worker.serving.total_ns() + worker.after.total_ns();
-        worker.endpoints = vec![EndpointTime { endpoint: 0, calls: 20_000, connects: 1, wait_ns: MS, ..EndpointTime::default() }];
+        worker.endpoints = vec![EndpointTime {
+            endpoint: 0,
+            calls: 20_000,
+            connects: 1,
+            wait_ns: MS,
+            ..EndpointTime::default()
+        }];
     }
-    recording.totals = Totals { duration_ns, samples: block.len() as u64, complete: true, ..Totals::default() };
+    recording.totals =
+        Totals { duration_ns, samples: block.len() as u64, complete: true, ..Totals::default() };
     recording.blocks.push(block);
     recording.budget = Some(Budget {
         rung: "tracepoints".into(),

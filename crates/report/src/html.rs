@@ -54,7 +54,10 @@ pub(crate) fn render(
     page.raw("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n");
     page.raw("<meta name=\"color-scheme\" content=\"light dark\">\n");
     page.raw("<meta name=\"referrer\" content=\"no-referrer\">\n<title>");
-    page.text(&title(recording)).raw(" · Slipstream</title>\n<style>").raw(STYLE).raw("</style>\n</head>\n<body>\n");
+    page.text(&title(recording))
+        .raw(" · Slipstream</title>\n<style>")
+        .raw(STYLE)
+        .raw("</style>\n</head>\n<body>\n");
     heading(&mut page, recording, &summary, base);
     page.raw("<main>\n<section id=\"overview\" role=\"tabpanel\" aria-labelledby=\"tab-overview\">\n<div class=\"first\">\n");
     budget::write(&mut page, recording, &summary, sheet.as_ref(), base);
@@ -80,7 +83,9 @@ fn title(recording: &Recording) -> String {
 }
 
 fn heading(page: &mut Markup, recording: &Recording, summary: &Summary, base: Option<Base<'_>>) {
-    page.raw("<header>\n<div class=\"title\"><h1>").text(&shorten(&clean(&title(recording)), NAME)).raw("</h1>\n<p>");
+    page.raw("<header>\n<div class=\"title\"><h1>")
+        .text(&shorten(&clean(&title(recording)), NAME))
+        .raw("</h1>\n<p>");
     if let Some(base) = base {
         page.raw("<b>Compared with ").text(&shorten(&clean(base.name), NAME)).raw("</b> · ");
     }
@@ -155,10 +160,14 @@ fn reservations(page: &mut Markup, recording: &Recording, summary: &Summary, opt
     }
     let of_budget = recording.budget.iter().flat_map(|budget| &budget.cannot_see);
     let blind: Vec<&String> = recording.info.cannot_see.iter().chain(of_budget).collect();
-    page.raw("<details class=\"blind\"><summary>How it was recorded, and what that cannot see</summary>\n<ul>\n");
+    page.raw(
+        "<details class=\"blind\"><summary>How it was recorded, and what that cannot see</summary>\n<ul>\n",
+    );
     for sentence in blind.into_iter().chain(&sentences) {
         page.raw("<li>").text(sentence.trim()).raw("</li>\n");
     }
     page.raw("<li>Recorded by ").text(&recording.info.tool).raw(" on ").text(&recording.info.host);
-    page.raw("; the recorder itself used ").text(&duration(totals.own_cpu_ns)).raw(" of CPU.</li>\n</ul></details>\n");
+    page.raw("; the recorder itself used ")
+        .text(&duration(totals.own_cpu_ns))
+        .raw(" of CPU.</li>\n</ul></details>\n");
 }

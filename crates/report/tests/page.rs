@@ -30,7 +30,9 @@ fn each_stack_has_the_time_that_speedscope_gives_it() {
         let frames = speedscope["shared"]["frames"].as_array().unwrap();
         let all = &speedscope["profiles"][0];
         let mut expected: BTreeMap<Vec<String>, u64> = BTreeMap::new();
-        for (stack, weight) in all["samples"].as_array().unwrap().iter().zip(all["weights"].as_array().unwrap()) {
+        for (stack, weight) in
+            all["samples"].as_array().unwrap().iter().zip(all["weights"].as_array().unwrap())
+        {
             let name = |frame: &serde_json::Value| {
                 frames[frame.as_u64().unwrap() as usize]["name"].as_str().unwrap().to_owned()
             };
@@ -124,7 +126,18 @@ fn the_page_asks_for_nothing() {
     let (policy, _) = rest.split_once('"').unwrap();
     assert!(policy.starts_with("default-src 'none'; script-src 'sha256-"), "{policy}");
     assert!(!policy.contains("unsafe") && !policy.contains("http") && !policy.contains('*'), "{policy}");
-    for what in [" src=", "<link", "@import", "url(", "<img", "<iframe", "fetch(", "XMLHttpRequest", "innerHTML", "eval("] {
+    for what in [
+        " src=",
+        "<link",
+        "@import",
+        "url(",
+        "<img",
+        "<iframe",
+        "fetch(",
+        "XMLHttpRequest",
+        "innerHTML",
+        "eval(",
+    ] {
         assert!(!text.contains(what), "{what}");
     }
     // Style that stands in an element is refused by the policy.
@@ -151,7 +164,13 @@ fn names_are_text_and_never_markup() {
     let frame = recording.interner.frame(slip_model::Frame { name, file: name, ..Default::default() });
     let stack = recording.interner.push(StackId(0), frame);
     let mut block = SampleBlock::default();
-    block.push(Sample { stack, thread: ThreadId(0), request: RequestId(1), state: State::ON_CPU, ..Sample::default() });
+    block.push(Sample {
+        stack,
+        thread: ThreadId(0),
+        request: RequestId(1),
+        state: State::ON_CPU,
+        ..Sample::default()
+    });
     recording.blocks.push(block);
     let budget = recording.budget.as_mut().unwrap();
     budget.cannot_see = vec![hostile.into()];
@@ -165,5 +184,11 @@ fn names_are_text_and_never_markup() {
     assert!(!text.contains("<img") && !text.contains("<!--") && !text.contains("alert(1)</script"));
     // The two of the page itself.
     assert_eq!((text.matches("<script").count(), text.matches("</script").count()), (2, 2));
-    assert!(html::read(text.as_bytes()).functions.name.iter().any(|name| name.contains("</script><script>alert(1)")));
+    assert!(
+        html::read(text.as_bytes())
+            .functions
+            .name
+            .iter()
+            .any(|name| name.contains("</script><script>alert(1)"))
+    );
 }

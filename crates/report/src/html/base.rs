@@ -26,7 +26,11 @@ pub(super) enum Kind {
 pub(super) fn kinds() -> Vec<Kind> {
     let lines = Line::ALL.map(Kind::Line).into_iter();
     let waits = WaitReason::ALL.map(Kind::Waits).into_iter();
-    lines.chain([Kind::OnCpu, Kind::Engine]).chain(waits).chain([Kind::OffCpu, Kind::NotTold, Kind::NotSeen]).collect()
+    lines
+        .chain([Kind::OnCpu, Kind::Engine])
+        .chain(waits)
+        .chain([Kind::OffCpu, Kind::NotTold, Kind::NotSeen])
+        .collect()
 }
 
 /// Its place in [`kinds`].

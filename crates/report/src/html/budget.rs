@@ -33,7 +33,9 @@ pub(super) fn write(
     page.raw("<section class=\"budget\" aria-labelledby=\"budget-heading\">\n");
     match sheet {
         Some(sheet) if sheet.unit_ns > 0 && sheet.lines.iter().any(|row| row.ns > 0) => {
-            let before = base.and_then(|base| Sheet::of(base.recording, None)).filter(|before| before.unit == sheet.unit);
+            let before = base
+                .and_then(|base| Sheet::of(base.recording, None))
+                .filter(|before| before.unit == sheet.unit);
             of_unit(page, sheet, before.as_ref(), base);
             if sheet.table.workers > 0 {
                 of_workers(page, sheet);
@@ -56,7 +58,11 @@ fn of_unit(page: &mut Markup, sheet: &Sheet, before: Option<&Sheet>, base: Optio
         Unit::Operation => ("an", "operation"),
         Unit::Run => ("the", "run"),
     };
-    page.raw("<h2 id=\"budget-heading\">Where ").text(article).raw(" ").text(unit).raw(" goes</h2>\n<p class=\"sum\"><b>");
+    page.raw("<h2 id=\"budget-heading\">Where ")
+        .text(article)
+        .raw(" ")
+        .text(unit)
+        .raw(" goes</h2>\n<p class=\"sum\"><b>");
     page.text(&duration(sheet.unit_ns)).raw("</b> on average");
     if let Some(whole) = sheet.table.requests.whole.filter(|_| sheet.unit == Unit::Request) {
         let [p50, p95, p99] = [whole.p50_ns, whole.p95_ns, whole.p99_ns].map(duration);
@@ -64,13 +70,19 @@ fn of_unit(page: &mut Markup, sheet: &Sheet, before: Option<&Sheet>, base: Optio
     }
     page.raw("</p>\n");
     // Both bars have one scale, so that the longer one is the slower one.
-    let sum = |segments: &[Segment]| segments.iter().fold(0_u64, |sum, segment| sum.saturating_add(segment.ns));
+    let sum =
+        |segments: &[Segment]| segments.iter().fold(0_u64, |sum, segment| sum.saturating_add(segment.ns));
     let earlier = before.map(|before| of_lines(&before.lines));
     let scale_ns = sum(&segments).max(earlier.as_deref().map_or(0, sum));
     bar(page, &segments, scale_ns, "budget of one");
     if let (Some(before), Some(earlier), Some(base)) = (before, &earlier, base) {
         page.raw("<p class=\"sum\">before: <b>").text(&duration(before.unit_ns)).raw("</b> on average, ");
-        page.text(&count(before.units)).raw(" ").text(unit).raw("s in ").text(&shorten(&clean(base.name), NAME)).raw("</p>\n");
+        page.text(&count(before.units))
+            .raw(" ")
+            .text(unit)
+            .raw("s in ")
+            .text(&shorten(&clean(base.name), NAME))
+            .raw("</p>\n");
         bar(page, earlier, scale_ns, "the same before");
     }
     legend(page, &segments, earlier.as_deref(), Some(sheet));
@@ -171,21 +183,32 @@ fn waits_in_code(recording: &Recording) -> [u64; WaitReason::ALL.len()] {
 
 /// A bar of which `scale_ns` would be the whole width.
 fn bar(page: &mut Markup, segments: &[Segment], scale_ns: u64, name: &'static str) {
-    page.raw("<svg class=\"bar\" width=\"100%\" height=\"56\" role=\"img\" aria-label=\"").raw(name).raw(": ");
-    let told: Vec<String> =
-        segments.iter().map(|segment| format!("{} {}", segment.kind.name(), percent(segment.tenths))).collect();
+    page.raw("<svg class=\"bar\" width=\"100%\" height=\"56\" role=\"img\" aria-label=\"")
+        .raw(name)
+        .raw(": ");
+    let told: Vec<String> = segments
+        .iter()
+        .map(|segment| format!("{} {}", segment.kind.name(), percent(segment.tenths)))
+        .collect();
     page.text(&told.join(", ")).raw("\">\n");
     let mut from_ns = 0_u64;
     for segment in segments {
         let at = |ns: u64| format!("{:.3}%", ns as f64 * 100.0 / scale_ns.max(1) as f64);
         page.raw("<svg x=\"").text(&at(from_ns)).raw("\" width=\"").text(&at(segment.ns));
-        page.raw("\" height=\"56\"><g class=\"k-").raw(segment.kind.key()).raw("\"><title>").raw(segment.kind.name()).raw(" ");
-        page.text(&format!("{}, {}: ", duration(segment.ns), percent(segment.tenths))).raw(segment.kind.meaning());
+        page.raw("\" height=\"56\"><g class=\"k-")
+            .raw(segment.kind.key())
+            .raw("\"><title>")
+            .raw(segment.kind.name())
+            .raw(" ");
+        page.text(&format!("{}, {}: ", duration(segment.ns), percent(segment.tenths)))
+            .raw(segment.kind.meaning());
         page.raw("</title><rect width=\"100%\" height=\"56\"/>");
         if segment.tenths >= NAMED_TENTHS {
             // On a phone there is no room for some.
             page.raw(if segment.tenths < WIDE_TENTHS { "<g class=\"narrow\">" } else { "<g>" });
-            page.raw("<text x=\"7\" y=\"24\">").raw(segment.kind.name()).raw("</text><text class=\"of\" x=\"7\" y=\"43\">");
+            page.raw("<text x=\"7\" y=\"24\">")
+                .raw(segment.kind.name())
+                .raw("</text><text class=\"of\" x=\"7\" y=\"43\">");
             page.text(&percent(segment.tenths)).raw("</text></g>");
         }
         page.raw("</g></svg>\n");
@@ -196,8 +219,10 @@ fn bar(page: &mut Markup, segments: &[Segment], scale_ns: u64, name: &'static st
 
 fn bar_small(page: &mut Markup, segments: &[Segment]) {
     page.raw("<svg class=\"bar small\" width=\"100%\" height=\"18\" role=\"img\" aria-label=\"all time of the workers: ");
-    let told: Vec<String> =
-        segments.iter().map(|segment| format!("{} {}", segment.kind.name(), percent(segment.tenths))).collect();
+    let told: Vec<String> = segments
+        .iter()
+        .map(|segment| format!("{} {}", segment.kind.name(), percent(segment.tenths)))
+        .collect();
     page.text(&told.join(", ")).raw("\">\n");
     let whole = segments.iter().map(|segment| segment.ns as f64).sum::<f64>().max(1.0);
     let mut from = 0.0;
@@ -220,12 +245,19 @@ fn legend(page: &mut Markup, segments: &[Segment], before: Option<&[Segment]>, s
     page.raw("<th class=\"what\">what</tr></thead>\n<tbody>\n");
     let mut kinds: Vec<Kind> = segments.iter().map(|segment| segment.kind).collect();
     // What is gone has a row as well.
-    kinds.extend(before.into_iter().flatten().map(|segment| segment.kind).filter(|kind| {
-        segments.iter().all(|segment| segment.kind != *kind)
-    }));
+    kinds.extend(
+        before
+            .into_iter()
+            .flatten()
+            .map(|segment| segment.kind)
+            .filter(|kind| segments.iter().all(|segment| segment.kind != *kind)),
+    );
     for kind in kinds {
         let find = |segments: &[Segment]| {
-            segments.iter().find(|segment| segment.kind == kind).map_or((0, 0), |found| (found.ns, found.tenths))
+            segments
+                .iter()
+                .find(|segment| segment.kind == kind)
+                .map_or((0, 0), |found| (found.ns, found.tenths))
         };
         let (ns, share) = find(segments);
         page.raw("<tr><th scope=\"row\"><i class=\"k-").raw(kind.key()).raw("\"></i>").raw(kind.name());
@@ -237,8 +269,14 @@ fn legend(page: &mut Markup, segments: &[Segment], before: Option<&[Segment]>, s
         }
         page.raw("<td class=\"what\">").raw(kind.meaning());
         let findings = sheet.into_iter().flat_map(|sheet| &sheet.findings).enumerate();
-        for (at, finding) in findings.filter(|(_, finding)| line_of(finding.rule).map(Kind::Line) == Some(kind)) {
-            page.raw(" <a href=\"#finding-").text(&(at + 1).to_string()).raw("\">").raw(finding.rule.id).raw("</a>");
+        for (at, finding) in
+            findings.filter(|(_, finding)| line_of(finding.rule).map(Kind::Line) == Some(kind))
+        {
+            page.raw(" <a href=\"#finding-")
+                .text(&(at + 1).to_string())
+                .raw("\">")
+                .raw(finding.rule.id)
+                .raw("</a>");
         }
         page.raw("</tr>\n");
     }
@@ -247,5 +285,9 @@ fn legend(page: &mut Markup, segments: &[Segment], before: Option<&[Segment]>, s
 
 /// `+1.2 ms`, `−300 µs`.
 fn change(before_ns: u64, ns: u64) -> String {
-    if ns >= before_ns { format!("+{}", duration(ns - before_ns)) } else { format!("−{}", duration(before_ns - ns)) }
+    if ns >= before_ns {
+        format!("+{}", duration(ns - before_ns))
+    } else {
+        format!("−{}", duration(before_ns - ns))
+    }
 }

@@ -178,7 +178,10 @@ impl Data {
 
 /// Requests by which times are divided if two recordings are compared.
 fn ended(recording: &Recording) -> u64 {
-    recording.budget.as_ref().map_or(0, |budget| (budget.requests.len() as u64).saturating_add(budget.lost_requests))
+    recording
+        .budget
+        .as_ref()
+        .map_or(0, |budget| (budget.requests.len() as u64).saturating_add(budget.lost_requests))
 }
 
 fn weights(recording: &Recording, stacks: &mut Stacks, include_idle: bool) -> Weights {
@@ -272,8 +275,9 @@ fn servers(recording: &Recording, sheet: Option<&Sheet>) -> Vec<Server> {
         };
         let parts = times.parts.iter().map(|row| (call_part_name(row.part), row.spread.mean_ns)).collect();
         let commands = times.commands.iter().filter(|command| !command.name.is_empty()).take(MAX_COMMANDS);
-        let commands =
-            commands.map(|command| (clean(&command.name).into_owned(), command.calls, command.mean_ns)).collect();
+        let commands = commands
+            .map(|command| (clean(&command.name).into_owned(), command.calls, command.mean_ns))
+            .collect();
         Server { name, calls: times.calls, mean_ns: times.mean_ns, parts, commands }
     };
     budget.endpoints.iter().map(of).collect()
@@ -306,7 +310,11 @@ fn worker_servers(recording: &Recording, tracks: &[Track]) -> Vec<WorkerServer> 
 fn takers(sheet: Option<&Sheet>) -> Vec<Taker> {
     let takers = sheet.into_iter().flat_map(|sheet| &sheet.table.takers).take(MAX_TAKERS);
     takers
-        .map(|taker| Taker { name: clean(&taker.name).into_owned(), is_worker: taker.is_worker, ns: taker.ns })
+        .map(|taker| Taker {
+            name: clean(&taker.name).into_owned(),
+            is_worker: taker.is_worker,
+            ns: taker.ns,
+        })
         .collect()
 }
 

@@ -1,6 +1,8 @@
 //! What `slip doctor` found, as cards.
 
-use slip_doctor::{BOOT001, CONN002, GIL005, Line, MEM004, NAGLE009, NPLUS008, QUEUE010, Rule, Sheet, Statement, WAKE003};
+use slip_doctor::{
+    BOOT001, CONN002, GIL005, Line, MEM004, NAGLE009, NPLUS008, QUEUE010, Rule, Sheet, Statement, WAKE003,
+};
 
 use crate::sheet::{cost_and_confidence, expected_plain, healthy, told_plain};
 
@@ -46,12 +48,18 @@ fn cards(page: &mut Markup, sheet: &Sheet) {
         if let Some(line) = line_of(finding.rule) {
             page.raw("<i class=\"k-").raw(super::base::Kind::Line(line).key()).raw("\"></i>");
         }
-        page.raw("<code>").raw(finding.rule.id).raw("</code> ").text(&crate::sheet::plain_sentence(&finding.headline)).raw("</h3>\n");
+        page.raw("<code>")
+            .raw(finding.rule.id)
+            .raw("</code> ")
+            .text(&crate::sheet::plain_sentence(&finding.headline))
+            .raw("</h3>\n");
         page.raw("<p><b>").text(&cost_and_confidence(finding, sheet.unit)).raw("</b></p>\n");
         if let Some(fix) = finding.fixes.first() {
             page.raw("<p class=\"fix\">Fix: ").text(&told_plain(fix)).raw("</p>\n");
         }
-        page.raw("<p class=\"gain\">Expect: ").text(&expected_plain(finding.gain.as_ref(), sheet.unit)).raw("</p>\n");
+        page.raw("<p class=\"gain\">Expect: ")
+            .text(&expected_plain(finding.gain.as_ref(), sheet.unit))
+            .raw("</p>\n");
         page.raw("<details><summary>Evidence, and what it is not</summary>\n");
         list(page, "Evidence", &finding.evidence);
         list(page, "Ruled out", &finding.ruled_out);
@@ -83,7 +91,13 @@ fn others(page: &mut Markup, sheet: &Sheet) {
         let ids: Vec<&str> = rules.iter().map(|(rule, _)| rule.id).collect();
         page.text(&ids.join(", ")).raw("</summary><ul>\n");
         for (rule, why) in rules {
-            page.raw("<li><code>").raw(rule.id).raw("</code> ").raw(rule.title).raw(": ").text(&told_plain(why)).raw("</li>\n");
+            page.raw("<li><code>")
+                .raw(rule.id)
+                .raw("</code> ")
+                .raw(rule.title)
+                .raw(": ")
+                .text(&told_plain(why))
+                .raw("</li>\n");
         }
         page.raw("</ul></details>\n");
     }

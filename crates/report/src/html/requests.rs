@@ -194,7 +194,8 @@ fn found(
 ) -> (Vec<Found>, bool, usize) {
     let mut all: Vec<Found> = Vec::new();
     let mut place_of: HashMap<(u32, bool, u32, u32, u32), usize> = HashMap::new();
-    let many = recording.blocks.iter().map(slip_model::SampleBlock::len).sum::<usize>() + recording.waits.len();
+    let many =
+        recording.blocks.iter().map(slip_model::SampleBlock::len).sum::<usize>() + recording.waits.len();
     let joined = many > MAX_PIECES;
     for piece in pieces(recording) {
         let track = piece.sample.thread.0;
@@ -266,7 +267,10 @@ fn requests(recording: &Recording, spans: &[&Span], numbers: &Numbers, found: &[
         match span.what {
             What::Served(request) if is_shared(request) => {
                 requests.shared.push(at as u32);
-                segments.push((number(Kind::Line(Line::Queue)), request.begin_ns.saturating_sub(request.queued_ns)));
+                segments.push((
+                    number(Kind::Line(Line::Queue)),
+                    request.begin_ns.saturating_sub(request.queued_ns),
+                ));
                 segments.push((number(Kind::Line(Line::Unknown)), length_ns));
             }
             What::Served(request) => segments.extend(lines(request, length_ns)),

@@ -33,8 +33,7 @@ impl Tree {
     pub(super) fn functions_of(&mut self, recording: &Recording) -> Vec<u32> {
         let interner = &recording.interner;
         let mut table = FunctionTable::new(interner);
-        let index: Vec<usize> =
-            (0..=interner.sizes().1 as u32).map(|id| table.index(FrameId(id))).collect();
+        let index: Vec<usize> = (0..=interner.sizes().1 as u32).map(|id| table.index(FrameId(id))).collect();
         let numbers: Vec<u32> = table
             .functions
             .iter()
@@ -58,9 +57,7 @@ impl Tree {
         for (parent, element) in stacks.nodes() {
             let name = match element {
                 Element::Frame(function) => *function,
-                Element::Marker(marker) => {
-                    self.name(Name { name: (*marker).to_owned(), ..Name::default() })
-                }
+                Element::Marker(marker) => self.name(Name { name: (*marker).to_owned(), ..Name::default() }),
             };
             let node = (parent.map(|parent| numbers[parent as usize]), name);
             let nodes = &mut self.nodes;
