@@ -191,7 +191,6 @@ export class Flame {
     const ink = this.colours.of("flame-ink");
     const foundInk = this.colours.of("flame-found-ink");
     const sliver = this.colours.of("flame-sliver");
-    const dimmed = this.colours.of("flame-dim");
     const found = this.colours.of("flame-found");
     const { matches, change } = this.look;
     const texts: [string, number, number, string][] = [];
@@ -214,13 +213,9 @@ export class Flame {
           if (row > -ROW && row < height) {
             const of = tree.of.at[node];
             const isFound = matches !== null && matches[of] === 1;
-            const colour = isFound
-              ? found
-              : matches !== null
-                ? dimmed
-                : change !== null
-                  ? this.changeFill(change(tree, node))
-                  : this.fill(of);
+            const colour = isFound ? found : change !== null ? this.changeFill(change(tree, node)) : this.fill(of);
+            // What was not searched for steps back.
+            context.globalAlpha = matches !== null && !isFound ? 0.3 : 1;
             if (colour !== fill) {
               fill = colour;
               context.fillStyle = colour;
@@ -251,6 +246,7 @@ export class Flame {
             const wide = (tree.start.at[last] + tree.time.at[last] - this.from) * perTime - x;
             const below = this.row(pane, child);
             if (wide >= LEAST && below > -ROW && below < height) {
+              context.globalAlpha = 1;
               fill = sliver;
               context.fillStyle = sliver;
               context.fillRect(x, below, Math.min(wide, width), ROW - 1);
@@ -261,6 +257,7 @@ export class Flame {
         }
       }
     }
+    context.globalAlpha = 1;
     this.depth = deepest;
     for (const [text, x, y, colour] of texts) {
       context.fillStyle = colour;

@@ -6,6 +6,9 @@ import { Choice } from "./timeline";
 
 /** Most stacks that are shown, and functions of each. */
 const MAX_STACKS = 12;
+/** Of these so many are seen at once. */
+const FIRST_STACKS = 2;
+const MAX_SERVERS = 6;
 const MAX_FUNCTIONS = 60;
 /** Waits are stored within half a second after their end. */
 const STORED_WITHIN_NS = 500e6;
@@ -78,7 +81,7 @@ export class Panel {
     this.heading(kind, `${kinds[kind].name} · ${duration(pieces.ns[piece])}`);
     this.box.append(make("p", `${this.trackText(pieces.track[piece])}, ${duration(pieces.start_ns[piece])} after the begin: ${kinds[kind].meaning}.`));
     this.box.append(make("h4", "Stack"));
-    this.stack(piece);
+    this.stack(piece, this.box);
     this.cause(kinds[kind].key);
     this.servers(pieces.track[piece], kinds[kind].key);
   }
@@ -118,8 +121,8 @@ export class Panel {
     }
     this.box.append(parts);
     this.cause(key);
-    this.servers(track, key);
     this.stacksOf(request, key, name);
+    this.servers(track, key);
   }
 
   private stacksOf(request: number, key: string, name: string): void {
@@ -150,16 +153,23 @@ export class Panel {
       this.box.append(make("p", why, "quiet"));
       fitting = longestFirst(all);
     }
-    for (const piece of fitting.slice(0, MAX_STACKS)) this.stack(piece);
-    if (fitting.length > MAX_STACKS) this.box.append(make("p", `${count(fitting.length - MAX_STACKS)} shorter ones are not shown.`, "quiet"));
+    for (const piece of fitting.slice(0, FIRST_STACKS)) this.stack(piece, this.box);
+    const others = fitting.slice(FIRST_STACKS, MAX_STACKS);
+    if (others.length > 0) {
+      const more = make("details", "", "stack");
+      const left = fitting.length - MAX_STACKS;
+      more.append(make("summary", left > 0 ? `${others.length} more; ${count(left)} shorter ones are not shown` : `${others.length} more`));
+      for (const piece of others) this.stack(piece, more);
+      this.box.append(more);
+    }
   }
 
-  private stack(piece: number): void {
+  private stack(piece: number, into: HTMLElement): void {
     const { pieces, kinds } = this.data;
     const kind = kinds[pieces.kind[piece]];
     const isWait = piece >= pieces.waits_from;
     const details = make("details", "", "stack");
-    details.open = this.box.querySelectorAll("details").length < 2;
+    details.open = this.box.querySelector("details[open]") === null;
     const summary = make("summary");
     const what = plural(pieces.count[piece], isWait ? "wait" : "sample");
     summary.append(make("i", "", `k-${kind.key}`), make("b", `${kind.name} ${duration(pieces.ns[piece])}`), make("small", what));
@@ -171,7 +181,7 @@ export class Panel {
     button.type = "button";
     button.addEventListener("click", () => this.reveal(pieces.node[piece]));
     details.append(summary, list, button);
-    this.box.append(details);
+    into.append(details);
   }
 
   /** What the doctor says of the line, and who had the CPU. */
@@ -198,6 +208,7 @@ export class Panel {
     }
   }
 
+  /** The servers that the time may be of: as the recording counts them by worker, all of that one's. */
   private servers(track: number, key: string): void {
     if (!["wait", "connect", "wake"].includes(key)) return;
     const { worker_servers, servers } = this.data;
@@ -205,21 +216,22 @@ export class Panel {
       key === "wait" ? row.wait_ns : key === "connect" ? row.connect_ns : row.wake_ns;
     const rows = worker_servers.filter((row) => row.track === track && time(row) > 0).sort((a, b) => time(b) - time(a));
     if (rows.length === 0) return;
-    this.box.append(make("h4", rows.length === 1 ? "Server" : "Servers of this worker"));
-    for (const row of rows.slice(0, 6)) {
+    this.box.append(make("h4", rows.length === 1 ? "Server" : "Servers of this worker, in the whole recording"));
+    for (const row of rows.slice(0, MAX_SERVERS)) {
       const server = servers[row.server];
-      const text = make("p");
-      text.append(make("b", server.name), `: ${plural(row.calls, "call")}, ${plural(row.connects, "connection")}, ${duration(time(row))} in the recording`);
-      this.box.append(text);
-      if (server.calls > 0 && key === "wait") {
+      const details = make("details", "", "stack");
+      const summary = make("summary");
+      summary.append(make("b", server.name), make("small", `${duration(time(row))}, ${plural(row.calls, "call")}, ${plural(row.connects, "connection")}`));
+      details.append(summary);
+      if (server.calls > 0) {
         const parts = server.parts.map(([name, ns]) => `${name} ${duration(ns)}`).join(", ");
-        this.box.append(make("p", `A call takes ${duration(server.mean_ns)}: ${parts}.`, "quiet"));
-        if (server.commands.length > 0) {
-          const commands = server.commands.map(([name, calls, mean]) => `${name} ${count(calls)} × ${duration(mean)}`).join(", ");
-          this.box.append(make("p", commands, "quiet"));
-        }
+        details.append(make("p", `A call takes ${duration(server.mean_ns)}: ${parts}.`, "quiet"));
       }
+      if (server.commands.length > 0) {
+        const commands = server.commands.map(([name, calls, mean]) => `${name} ${count(calls)} × ${duration(mean)}`).join(", ");
+        details.append(make("p", `${commands}.`, "quiet"));
+      }
+      this.box.append(details);
     }
-    if (rows.length > 1) this.box.append(make("p", "The recording counts servers by worker, not by request.", "quiet"));
   }
 }

@@ -66,6 +66,10 @@ def main():
     print(f"network requests besides the document: {len(requests)}; errors in the console: {len(errors)}")
     for error in errors:
         print(f"  {error}")
+    print(
+        f"result: first paint {max(paints):.0f} ms (bar 1000), longest frame while zooming {max(frames):.0f} ms (bar 33), "
+        f"search {max(searches):.0f} ms (bar 100), {len(requests)} network requests (bar 0); {page_file.stat().st_size / 1e6:.1f} MB"
+    )
     limits = [max(paints) < 1000, max(frames) <= 33, max(searches) < 100, not requests, not errors]
     sys.exit(0 if all(limits) else 1)
 

@@ -273,7 +273,9 @@ fn servers(recording: &Recording, sheet: Option<&Sheet>) -> Vec<Server> {
         let Some(times) = calls.iter().find(|times| times.endpoint == *endpoint) else {
             return Server { name, calls: 0, mean_ns: 0, parts: Vec::new(), commands: Vec::new() };
         };
-        let parts = times.parts.iter().map(|row| (call_part_name(row.part), row.spread.mean_ns)).collect();
+        // What comes once for a connection is no part of a call.
+        let of_calls = times.parts.iter().filter(|row| row.tenths.is_some());
+        let parts = of_calls.map(|row| (call_part_name(row.part), row.spread.mean_ns)).collect();
         let commands = times.commands.iter().filter(|command| !command.name.is_empty()).take(MAX_COMMANDS);
         let commands = commands
             .map(|command| (clean(&command.name).into_owned(), command.calls, command.mean_ns))

@@ -31,9 +31,11 @@ pub(super) fn write(page: &mut Markup, sheet: Option<&Sheet>) {
         }
         Some(sheet) => {
             if let Some(why) = &sheet.nothing {
-                page.raw("<p>Not enough to tell: ").text(&crate::sheet::plain_sentence(why)).raw(".</p>\n");
+                page.raw("<p>Not enough to tell: ")
+                    .sentence(&crate::sheet::plain_sentence(why))
+                    .raw(".</p>\n");
             } else if sheet.findings.is_empty() {
-                page.raw("<p class=\"fine\">").text(&healthy(sheet)).raw("</p>\n");
+                page.raw("<p class=\"fine\">").sentence(&healthy(sheet)).raw("</p>\n");
             }
             cards(page, sheet);
             others(page, sheet);
@@ -51,14 +53,14 @@ fn cards(page: &mut Markup, sheet: &Sheet) {
         page.raw("<code>")
             .raw(finding.rule.id)
             .raw("</code> ")
-            .text(&crate::sheet::plain_sentence(&finding.headline))
+            .sentence(&crate::sheet::plain_sentence(&finding.headline))
             .raw("</h3>\n");
         page.raw("<p><b>").text(&cost_and_confidence(finding, sheet.unit)).raw("</b></p>\n");
         if let Some(fix) = finding.fixes.first() {
-            page.raw("<p class=\"fix\">Fix: ").text(&told_plain(fix)).raw("</p>\n");
+            page.raw("<p class=\"fix\">Fix: ").sentence(&told_plain(fix)).raw("</p>\n");
         }
         page.raw("<p class=\"gain\">Expect: ")
-            .text(&expected_plain(finding.gain.as_ref(), sheet.unit))
+            .sentence(&expected_plain(finding.gain.as_ref(), sheet.unit))
             .raw("</p>\n");
         page.raw("<details><summary>Evidence, and what it is not</summary>\n");
         list(page, "Evidence", &finding.evidence);
@@ -74,7 +76,7 @@ fn list(page: &mut Markup, heading: &'static str, statements: &[Statement]) {
     }
     page.raw("<h4>").raw(heading).raw("</h4><ul>");
     for statement in statements {
-        page.raw("<li>").text(&told_plain(statement)).raw("</li>");
+        page.raw("<li>").sentence(&told_plain(statement)).raw("</li>");
     }
     page.raw("</ul>\n");
 }
@@ -96,7 +98,7 @@ fn others(page: &mut Markup, sheet: &Sheet) {
                 .raw("</code> ")
                 .raw(rule.title)
                 .raw(": ")
-                .text(&told_plain(why))
+                .sentence(&told_plain(why))
                 .raw("</li>\n");
         }
         page.raw("</ul></details>\n");
