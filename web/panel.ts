@@ -93,7 +93,7 @@ export class Panel {
     const length = requests.end_ns[request] - requests.begin_ns[request];
     const track = requests.track[request];
     this.heading(kind, `${name} · ${duration(requests.ns[segment])}`);
-    this.box.append(make("p", `${meaning}: ${share(requests.ns[segment], length)} of the request.`));
+    this.box.append(make("p", `${meaning[0].toUpperCase()}${meaning.slice(1)}: ${share(requests.ns[segment], length)} of the request.`));
 
     const text = requests.texts[requests.text[request]];
     const facts = make("p", "", "facts");
@@ -173,14 +173,21 @@ export class Panel {
     const summary = make("summary");
     const what = plural(pieces.count[piece], isWait ? "wait" : "sample");
     summary.append(make("i", "", `k-${kind.key}`), make("b", `${kind.name} ${duration(pieces.ns[piece])}`), make("small", what));
-    const path = this.stacks.path(pieces.node[piece]);
+    const all = this.stacks.path(pieces.node[piece]);
+    // The program's own functions say most; the kernel's, and what it waits for, are inside of them.
+    const isOurs = (of: number): boolean => ![0, 4].includes(this.stacks.kinds[of]);
+    const first = all.findIndex(isOurs);
+    const inside = all.slice(0, Math.max(0, first));
+    const path = all.slice(inside.length);
     const list = make("ol");
     for (const of of path.slice(0, MAX_FUNCTIONS)) list.append(make("li", this.stacks.labels[of]));
     if (path.length > MAX_FUNCTIONS) list.append(make("li", `${count(path.length - MAX_FUNCTIONS)} more outside`));
     const button = make("button", "show in the flame graph");
     button.type = "button";
     button.addEventListener("click", () => this.reveal(pieces.node[piece]));
-    details.append(summary, list, button);
+    details.append(summary);
+    if (inside.length > 0) details.append(make("p", `inside of it: ${inside.map((of) => this.stacks.names[of]).reverse().join(" → ")}`, "quiet"));
+    details.append(list, button);
     into.append(details);
   }
 
