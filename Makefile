@@ -64,10 +64,15 @@ bless: ## accept golden output; read the diff before
 	INSTA_UPDATE=always cargo test --workspace
 
 .PHONY: generate
-generate: ## regenerate committed files: offset tables, names of instructions, NOTICE
+generate: ## regenerate committed files: offset tables, names of instructions, the report's page, NOTICE
 	cargo run -q -p xtask -- zend-offsets
 	cargo run -q -p xtask -- opcodes
+	cargo run -q -p xtask -- page
 	cargo run -q -p xtask -- notice
+
+.PHONY: screenshots
+screenshots: build ## the README's pictures of the report's page, in docs/images
+	web/screenshots
 
 .PHONY: evidence
 evidence: release ## re-measure docs/evidence.md, or one row: NAME=...

@@ -13,7 +13,7 @@ fuzz_target!(|bytes: &[u8]| {
     file.write_all(bytes).expect("space for a small file");
     let Ok(loaded) = load(file.path()) else { return };
     let options = Options { include_idle: true, notes: loaded.warnings, ..Options::default() };
-    for format in [Format::Markdown, Format::Json, Format::Pprof, Format::Firefox, Format::Chrome] {
+    for format in [Format::Markdown, Format::Json, Format::Pprof, Format::Firefox, Format::Chrome, Format::Html] {
         render(&loaded.recording, format, &options).expect("every recording has a report");
     }
     let Some(table) = BudgetTable::of(&loaded.recording) else { return };

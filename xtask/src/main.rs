@@ -7,6 +7,7 @@ mod dist;
 mod evidence;
 mod notice;
 mod opcodes;
+mod page;
 mod test_run;
 mod wheel;
 mod zend_offsets;
@@ -21,6 +22,8 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   wheel                    builds target/dist/slipstream_prof-*.whl and checks that older systems can use it
   notice [--check]         writes NOTICE: the libraries that are linked in, with their licences
       --check              changes nothing; fails if the file is not what it should be
+  page [--check]           writes crates/report/src/html/page.js, page.css and policy.txt from web/, by esbuild
+      --check              changes nothing; fails if a file is not what it should be, or the types of web/ do not fit
   opcodes                  writes crates/cpython/src/opcodes/v*.txt, asked of every CPython that is installed
   zend-offsets             writes crates/zend/src/offsets/v*.rs from the headers of every PHP that is installed
                            (8.2 by php-config8.2, 8.4 in the root folder that fixtures/roots/roots makes)";
@@ -36,6 +39,8 @@ fn main() -> Result<()> {
         ["wheel"] => wheel::run(),
         ["notice"] => notice::write(),
         ["notice", "--check"] => notice::check(),
+        ["page"] => page::write(),
+        ["page", "--check"] => page::check(),
         ["opcodes"] => opcodes::write(),
         ["zend-offsets"] => zend_offsets::write(),
         _ => bail!("{USAGE}"),

@@ -39,6 +39,8 @@ pub(crate) enum Command {
     Dump(DumpOptions),
     /// Turn a recording into text or into another tool's format
     Report(ReportOptions),
+    /// Show a recording in the browser, at an address of this machine that nobody can guess
+    View(ViewOptions),
     /// Say where all of the workers' time went, line by line, and what a request takes
     Budget(BudgetOptions),
     /// Watch for some seconds, and say what costs time, why, what it is not, what helps and how much
@@ -213,6 +215,9 @@ pub(crate) struct ReportOptions {
     /// The file to write; by default standard output
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+    /// With `--format html`: an earlier recording that this one is compared with
+    #[arg(long, value_name = "BEFORE")]
+    pub(crate) base: Option<PathBuf>,
     /// Rows of each table
     #[arg(long, value_name = "N", default_value = "10", value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub(crate) top: u32,
@@ -222,6 +227,21 @@ pub(crate) struct ReportOptions {
     /// Tell workers apart: a row each in Markdown, a root each in collapsed stacks (the other formats always do)
     #[arg(long)]
     pub(crate) per_worker: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ViewOptions {
+    /// A recording
+    pub(crate) file: PathBuf,
+    /// An earlier recording that this one is compared with
+    #[arg(long, value_name = "BEFORE")]
+    pub(crate) base: Option<PathBuf>,
+    /// The port to listen at; by default one that is free
+    #[arg(long, value_name = "PORT", default_value = "0", hide_default_value = true)]
+    pub(crate) port: u16,
+    /// Count idle workers too
+    #[arg(long)]
+    pub(crate) idle: bool,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -408,6 +428,8 @@ pub(crate) enum SamplerName {
 pub(crate) enum FormatName {
     /// Markdown, for people and prompts
     Md,
+    /// A page for a browser, in one file that needs no network: budget, findings, requests, flame graph
+    Html,
     /// JSON, for programs
     Json,
     /// Collapsed stacks, for flame graph tools

@@ -19,6 +19,7 @@ mod run;
 mod sampler;
 mod tasks;
 mod trace;
+mod view;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
         Command::Trace(options) => trace::run(&options),
         Command::Dump(options) => dump::run(&options),
         Command::Report(options) => report::run(&options),
+        Command::View(options) => view::run(&options),
         Command::Budget(options) => budget::run(&options),
         Command::Diff(options) => budget::diff(&options),
         Command::Doctor(options) => doctor::run(&options),

@@ -5,8 +5,9 @@ use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use slip_model::Recording;
 use slip_record::file::load;
-use slip_report::{Format, Options};
+use slip_report::{Base, Format, Options};
 
 use crate::args::{FormatName, ReportOptions};
 use crate::failure::{self, Failure};
@@ -20,12 +21,17 @@ pub(crate) fn run(options: &ReportOptions) -> Result<(), Failure> {
         return Err(Failure::new(failure::USAGE, "the report would overwrite the recording")
             .hint("choose another name with -o"));
     }
+    if options.base.is_some() && !matches!(options.format, FormatName::Html) {
+        return Err(Failure::new(failure::USAGE, "only a page of HTML compares two recordings")
+            .hint("`--base` goes with `--format html`; `slip diff` compares budgets as text"));
+    }
     let loaded = load(&options.file)?;
     for warning in &loaded.warnings {
         eprintln!("warning: {}", slip_report::clean(warning));
     }
     let format = match options.format {
         FormatName::Md => Format::Markdown,
+        FormatName::Html => Format::Html,
         FormatName::Json => Format::Json,
         FormatName::Collapsed => Format::Collapsed,
         FormatName::Speedscope => Format::Speedscope,
@@ -39,8 +45,11 @@ pub(crate) fn run(options: &ReportOptions) -> Result<(), Failure> {
         per_worker: options.per_worker,
         notes: loaded.warnings.clone(),
     };
-    let report = slip_report::render(&loaded.recording, format, &report_options)
-        .map_err(|error| Failure::new(failure::IO, error.to_string()))?;
+    let report = match &options.base {
+        None => slip_report::render(&loaded.recording, format, &report_options)
+            .map_err(|error| Failure::new(failure::IO, error.to_string()))?,
+        Some(base) => compared(&loaded.recording, base, &report_options)?,
+    };
     match &options.output {
         None => crate::print(&report)?,
         Some(path) => {
@@ -57,6 +66,19 @@ pub(crate) fn run(options: &ReportOptions) -> Result<(), Failure> {
             .hint("record for longer, or at a higher rate"));
     }
     Ok(())
+}
+
+/// The page of a recording that is compared with an earlier one.
+#[allow(clippy::print_stderr, reason = "what is said to the user besides data")]
+pub(crate) fn compared(recording: &Recording, base: &Path, options: &Options) -> Result<Vec<u8>, Failure> {
+    let earlier = load(base)?;
+    for warning in &earlier.warnings {
+        eprintln!("warning: {}", slip_report::clean(&format!("{}: {warning}", base.display())));
+    }
+    let name = base.file_name().unwrap_or(base.as_os_str()).to_string_lossy();
+    let base = Base { recording: &earlier.recording, name: &name };
+    slip_report::render_page(recording, Some(base), options)
+        .map_err(|error| Failure::new(failure::IO, error.to_string()))
 }
 
 /// By whatever name. A file that does not exist is none.

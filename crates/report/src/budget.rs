@@ -411,7 +411,7 @@ fn how(text: &mut String, table: &BudgetTable, style: Style) {
 }
 
 /// `redis 127.0.0.1:6379`.
-fn called(Endpoint { address, protocol }: &Endpoint) -> String {
+pub(crate) fn called(Endpoint { address, protocol }: &Endpoint) -> String {
     match (&**protocol, &**address) {
         ("", "") => "[unnamed]".to_owned(),
         ("", name) | (name, "") => name.to_owned(),

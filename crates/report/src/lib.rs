@@ -1,4 +1,5 @@
-//! A recording as text for people and as files for other tools: Markdown, JSON, collapsed stacks, speedscope, pprof, Firefox Profiler, Chrome.
+//! A recording as text for people and as files for other tools: Markdown, a page of HTML, JSON, collapsed stacks, speedscope, pprof, Firefox
+//! Profiler, Chrome.
 //!
 //! Owns [`Summary`], what a recording says in numbers, and every output format, also of `slip_doctor`'s tables. Never does I/O and never reads a clock
 //! or the environment: the same recording and options give the same bytes. Names that come from a target are
@@ -10,6 +11,7 @@ mod chrome;
 mod collapsed;
 mod firefox;
 mod fold;
+mod html;
 mod json;
 mod markdown;
 mod piece;
@@ -31,6 +33,7 @@ mod support;
 use slip_model::Recording;
 
 pub use budget::{BudgetFormat, render_budget, render_budget_diff};
+pub use html::Base;
 pub use sheet::{render_rule, render_rules, render_sheet};
 pub use summary::{
     Function, Group, HotStack, KernelSummary, KernelTime, Line, ProcessSummary, Quality, ReasonSummary,
@@ -45,6 +48,8 @@ pub enum Format {
     /// For reading, in a terminal or anywhere: at most 80 lines with the default options, 90 if the recording has waits, and 25
     /// more if it has a budget.
     Markdown,
+    /// One page for a browser: budget, findings, requests and a flame graph, without any network.
+    Html,
     /// All of it in numbers, schema `slip.report/1`.
     Json,
     /// One line per stack, for flamegraph.pl and its relatives.
@@ -61,8 +66,9 @@ pub enum Format {
 
 impl Format {
     /// All formats.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Markdown,
+        Self::Html,
         Self::Json,
         Self::Collapsed,
         Self::Speedscope,
@@ -75,6 +81,7 @@ impl Format {
     pub fn name(self) -> &'static str {
         match self {
             Self::Markdown => "md",
+            Self::Html => "html",
             Self::Json => "json",
             Self::Collapsed => "collapsed",
             Self::Speedscope => "speedscope",
@@ -130,6 +137,7 @@ pub enum ReportError {
 pub fn render(recording: &Recording, format: Format, options: &Options) -> Result<Vec<u8>, ReportError> {
     match format {
         Format::Markdown => Ok(markdown::render(recording, &Summary::of(recording), options).into_bytes()),
+        Format::Html => html::render(recording, None, options),
         Format::Json => json::render(recording, &Summary::of(recording), options),
         Format::Collapsed => Ok(collapsed::render(recording, options).into_bytes()),
         Format::Speedscope => speedscope::render(recording, options),
@@ -137,4 +145,17 @@ pub fn render(recording: &Recording, format: Format, options: &Options) -> Resul
         Format::Firefox => firefox::render(recording, options),
         Format::Chrome => chrome::render(recording, options),
     }
+}
+
+/// Makes a page as [`Format::Html`] that also shows what has changed since another recording.
+///
+/// # Errors
+///
+/// As [`render`].
+pub fn render_page(
+    recording: &Recording,
+    base: Option<Base<'_>>,
+    options: &Options,
+) -> Result<Vec<u8>, ReportError> {
+    html::render(recording, base, options)
 }

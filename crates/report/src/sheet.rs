@@ -132,7 +132,7 @@ fn own_cost(sheet: &Sheet) -> String {
 }
 
 /// What is said if nothing was found.
-fn healthy(sheet: &Sheet) -> String {
+pub(crate) fn healthy(sheet: &Sheet) -> String {
     let longest = sheet.lines.iter().max_by_key(|row| row.ns);
     let longest = longest.filter(|row| row.ns > 0).map_or(String::new(), |row| {
         format!(
@@ -238,6 +238,21 @@ fn plain_finding(text: &mut String, number: usize, finding: &Finding, unit: Unit
     text.push('\n');
 }
 
+/// A sentence as text.
+pub(crate) fn plain_sentence(statement: &Statement) -> String {
+    Style::Plain.sentence(statement)
+}
+
+/// The same, and who tells it.
+pub(crate) fn told_plain(statement: &Statement) -> String {
+    told(statement, Style::Plain)
+}
+
+/// What is to be expected of a fix, as text.
+pub(crate) fn expected_plain(gain: Option<&Gain>, unit: Unit) -> String {
+    expected(gain, unit, Style::Plain)
+}
+
 /// A sentence and who tells it.
 fn told(statement: &Statement, style: Style) -> String {
     let sentence = style.sentence(statement);
@@ -245,7 +260,7 @@ fn told(statement: &Statement, style: Style) -> String {
 }
 
 /// `9.1 ms of each request, 19.0 %, confidence high`.
-fn cost_and_confidence(finding: &Finding, unit: Unit) -> String {
+pub(crate) fn cost_and_confidence(finding: &Finding, unit: Unit) -> String {
     let cost = finding.cost.as_ref().map_or(String::new(), |cost| format!("{}, ", cost_of(cost, unit)));
     format!("{cost}confidence {}", finding.confidence.name())
 }

@@ -293,7 +293,7 @@ fn stacks_a_million_deep_take_no_time() {
     let recording = b.finish();
     let summary = Summary::of(&recording);
     assert_eq!(summary.functions[0].total_ns, 2_000 * support::INTERVAL_NS);
-    for format in [Format::Markdown, Format::Json, Format::Firefox, Format::Chrome] {
+    for format in [Format::Markdown, Format::Html, Format::Json, Format::Firefox, Format::Chrome] {
         render(&recording, format, &Options::default()).unwrap();
     }
 }

@@ -14,7 +14,7 @@ use std::io::Read as _;
 use prost::Message as _;
 use slip_model::{Recording, RequestId, Sample, SampleBlock, StackId, State, ThreadId};
 use slip_report::{Format, Options, render};
-use support::{both_languages, chrome, firefox, kernel_frames, only_waits, samples_and_waits};
+use support::{both_languages, chrome, firefox, html, kernel_frames, only_waits, samples_and_waits};
 
 fn recordings() -> Vec<Recording> {
     let mut with_budget = both_languages();
@@ -49,6 +49,7 @@ fn all_formats_have_the_same_total() {
             let expected = pprof_ns(&bytes(Format::Pprof));
             assert_eq!(firefox::read(&bytes(Format::Firefox)).total_ns(), expected);
             assert_eq!(chrome::read(&bytes(Format::Chrome)).total_ns(), expected);
+            assert_eq!(html::read(&bytes(Format::Html)).weights.total_ns(), expected);
             let speedscope: serde_json::Value = serde_json::from_slice(&bytes(Format::Speedscope)).unwrap();
             assert_eq!(speedscope["profiles"][0]["endValue"], expected.0);
         }

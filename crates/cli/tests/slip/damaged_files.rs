@@ -100,23 +100,24 @@ fn a_recording_of_a_later_version() {
 /// Either the command says what is missing and shows the rest, or that nothing is left.
 #[track_caller]
 fn is_reported_as_damaged(bytes: &[u8], what: &str) -> bool {
-    let readable = ["md", "json", "collapsed", "speedscope", "pprof", "firefox", "chrome"].map(|format| {
-        let ran = report(bytes, format);
-        match ran.code {
-            0 => assert!(
-                ran.stderr.starts_with("warning: ") && !ran.stdout.is_empty(),
-                "{what}, {format}: {}",
-                ran.stderr
-            ),
-            6 => assert!(
-                ran.stderr.starts_with("error: nothing in ") && ran.stdout.is_empty(),
-                "{what}, {format}: {}",
-                ran.stderr
-            ),
-            code => panic!("{what}, {format}: exit code {code}: {}", ran.stderr),
-        }
-        ran.code == 0
-    });
+    let readable =
+        ["md", "html", "json", "collapsed", "speedscope", "pprof", "firefox", "chrome"].map(|format| {
+            let ran = report(bytes, format);
+            match ran.code {
+                0 => assert!(
+                    ran.stderr.starts_with("warning: ") && !ran.stdout.is_empty(),
+                    "{what}, {format}: {}",
+                    ran.stderr
+                ),
+                6 => assert!(
+                    ran.stderr.starts_with("error: nothing in ") && ran.stdout.is_empty(),
+                    "{what}, {format}: {}",
+                    ran.stderr
+                ),
+                code => panic!("{what}, {format}: exit code {code}: {}", ran.stderr),
+            }
+            ran.code == 0
+        });
     assert!(readable.iter().all(|same| *same == readable[0]), "{what}: {readable:?}");
     readable[0]
 }

@@ -67,7 +67,7 @@ fn recorded(pid: u32, what: &str) -> i32 {
         return ran.code;
     }
     assert!(std::fs::metadata(&file).unwrap().len() < 1 << 20, "{what}: the file is large");
-    for format in ["md", "json", "collapsed", "speedscope", "firefox", "chrome"] {
+    for format in ["md", "html", "json", "collapsed", "speedscope", "firefox", "chrome"] {
         let report = bounded(&["report", name, "--format", format]);
         assert_eq!(report.code, ran.code, "{what}, {format}: {}", report.stderr);
         is_harmless(what, &report.stdout);

@@ -17,3 +17,4 @@ mod pools;
 mod targets;
 mod tasks;
 mod traces;
+mod views;

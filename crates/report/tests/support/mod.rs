@@ -3,6 +3,7 @@
 
 pub(crate) mod chrome;
 pub(crate) mod firefox;
+pub(crate) mod html;
 pub(crate) mod schema;
 
 use slip_model::{
