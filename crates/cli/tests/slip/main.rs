@@ -16,4 +16,5 @@ mod permissions;
 mod pools;
 mod targets;
 mod tasks;
+mod tops;
 mod traces;
