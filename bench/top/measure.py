@@ -105,6 +105,8 @@ def main():
             print("\n".join(broken[0]), file=sys.stderr)
         resized = []
         for size in [SMALL, LARGE] * 5:
+            # tmux tells programs of a size late that comes soon after another.
+            time.sleep(1)
             terminal.tell("resize-window", "-x", size[0], "-y", size[1])
             begin = time.monotonic()
             terminal.wait(lambda frame, size=size: is_whole(frame, size))

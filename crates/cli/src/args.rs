@@ -171,7 +171,7 @@ pub(crate) struct TopOptions {
     #[arg(short, long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub(crate) duration: Option<f64>,
     /// Samples per second and thread, 10 to 1000
-    #[arg(short, long, value_name = "HZ", default_value = "49", value_parser = clap::value_parser!(u32).range(10..=1_000))]
+    #[arg(short, long, value_name = "HZ", default_value = "23", value_parser = clap::value_parser!(u32).range(10..=1_000))]
     pub(crate) rate: u32,
     /// Seconds between two pictures; `+` and `-` change it
     #[arg(short, long, value_name = "SECONDS", default_value = "1", value_parser = ["0.5", "1", "2", "5", "10"], conflicts_with = "once")]
@@ -201,7 +201,8 @@ pub(crate) struct TopOptions {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum TopSamplerName {
-    /// We read the targets' memory while they run. Why a thread waits is looked up when it is shown
+    /// We read the targets' memory while they run; a stack that moves meanwhile is dropped. What a thread is blocked in is looked up
+    /// when it is shown
     Outside,
     /// The kernel copies the stacks of threads, and times each wait: exact, but a pool under full load makes us use 5 to 10 % of a
     /// core
