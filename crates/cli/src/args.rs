@@ -8,6 +8,7 @@ use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use slip_doctor::Limit;
 use slip_record::{Rung, TrialPage};
+use slip_tui::{FunctionColumn, WorkerColumn};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -33,6 +34,8 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     /// Sample running workers into a file and say where the time goes
     Record(RecordOptions),
+    /// Show what workers do and where their time goes, while it happens
+    Top(TopOptions),
     /// Print calls to servers that are slow, as they happen, each with its stack
     Trace(TraceOptions),
     /// Print what every thread is doing now
@@ -157,6 +160,64 @@ pub(crate) struct RecordOptions {
     /// And this page is tried, with this extension.
     #[arg(skip)]
     pub(crate) trial: Option<(TrialPage, Option<PathBuf>)>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct TopOptions {
+    #[command(flatten)]
+    pub(crate) target: TargetOptions,
+    /// Print the tables once, as text, and end: for scripts
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// How long, in seconds; without it until `q` or until the targets end, and with `--once` 2
+    #[arg(short, long, value_name = "SECONDS", value_parser = parse_seconds)]
+    pub(crate) duration: Option<f64>,
+    /// Samples per second and thread, 10 to 1000
+    #[arg(short, long, value_name = "HZ", default_value = "23", value_parser = clap::value_parser!(u32).range(10..=1_000))]
+    pub(crate) rate: u32,
+    /// Seconds between two pictures; `+` and `-` change it
+    #[arg(short, long, value_name = "SECONDS", default_value = "1", value_parser = ["0.5", "1", "2", "5", "10"], conflicts_with = "once")]
+    pub(crate) interval: String,
+    /// Who takes the samples
+    #[arg(long, value_enum, default_value_t = TopSamplerName::Outside)]
+    pub(crate) sampler: TopSamplerName,
+    /// The column to sort by, of both tables if both have it
+    #[arg(short, long, value_name = "COLUMN", value_parser = top_columns())]
+    pub(crate) sort: Option<String>,
+    /// Only workers and functions with this text in their row
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) filter: Option<String>,
+    /// A row for each thread
+    #[arg(short, long)]
+    pub(crate) threads: bool,
+    /// Keep query strings of request URIs, which may hold secrets
+    #[arg(long)]
+    pub(crate) keep_query: bool,
+    /// With `--once`: most functions
+    #[arg(long, value_name = "N", default_value = "20", requires = "once", value_parser = clap::value_parser!(u32).range(1..=4_096))]
+    pub(crate) top: u32,
+    /// With `--once`: the form of the output
+    #[arg(short, long, value_enum, default_value_t, requires = "once")]
+    pub(crate) format: TopFormatName,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TopSamplerName {
+    /// We read the targets' memory while they run; a stack that moves meanwhile is dropped. What a thread is blocked in is looked up
+    /// when it is shown
+    Outside,
+    /// The kernel copies the stacks of threads, and times each wait: exact, but a pool under full load makes us use 5 to 10 % of a
+    /// core
+    Kernel,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TopFormatName {
+    /// For people
+    #[default]
+    Table,
+    /// For programs: `slip.top/1`
+    Json,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -468,6 +529,17 @@ fn rungs() -> impl TypedValueParser<Value = Rung> {
     let values = Rung::ALL.map(|rung| PossibleValue::new(rung.name()).help(rung.meaning()));
     PossibleValuesParser::new(values)
         .try_map(|name| Rung::ALL.into_iter().find(|rung| rung.name() == name).ok_or("no such rung"))
+}
+
+/// The columns of both tables of `slip top`, by their names.
+fn top_columns() -> PossibleValuesParser {
+    let workers = WorkerColumn::ALL.map(WorkerColumn::name);
+    let mut names: Vec<&str> =
+        workers.into_iter().chain(FunctionColumn::ALL.map(FunctionColumn::name)).collect();
+    // Both have one.
+    names.sort_unstable();
+    names.dedup();
+    PossibleValuesParser::new(names)
 }
 
 fn parse_seconds(text: &str) -> Result<f64, String> {

@@ -18,6 +18,7 @@ mod report;
 mod run;
 mod sampler;
 mod tasks;
+mod top;
 mod trace;
 mod view;
 
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let result = match args.command {
         Command::Record(options) => record::run(&options),
+        Command::Top(options) => top::run(&options),
         Command::Trace(options) => trace::run(&options),
         Command::Dump(options) => dump::run(&options),
         Command::Report(options) => report::run(&options),

@@ -100,7 +100,7 @@ fn start_books(options: &RecordOptions) -> Result<Option<Books>, Failure> {
     })
 }
 
-fn status_of(error: &ProbeError) -> u8 {
+pub(crate) fn status_of(error: &ProbeError) -> u8 {
     match error {
         ProbeError::Denied(_) => failure::PERMISSION,
         _ => failure::UNSUPPORTED,

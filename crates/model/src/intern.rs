@@ -196,6 +196,11 @@ impl Interner {
         self.strings.get(id.index()).map_or("", |text| text)
     }
 
+    /// The text of a string, to be kept; as [`Interner::text`].
+    pub fn shared_text(&self, id: StringId) -> Arc<str> {
+        self.strings.get(id.index()).or(self.strings.first()).cloned().unwrap_or_default()
+    }
+
     /// The frame behind a number; a nameless one for a number that was never given out.
     pub fn frame_at(&self, id: FrameId) -> Frame {
         self.frames.get(id.index()).copied().unwrap_or_default()

@@ -23,6 +23,7 @@ macro_rules! number {
 mod budget;
 mod facts;
 mod intern;
+mod live;
 mod memory_calls;
 mod php;
 mod reading;
@@ -38,6 +39,7 @@ pub use facts::{
     WorkerMemory,
 };
 pub use intern::{Frame, FrameId, FrameKind, Interner, InternerDelta, StackId, StackNode, StringId};
+pub use live::{LiveFunction, LivePlace, LiveRequest, LiveThread, ThreadState, Window};
 pub use memory_calls::{MemoryCall, MemoryCalls, MemorySite, MemorySum, NativeFrame};
 pub use php::{Jit, Manager, Opcache, PhpAnswer, Preload};
 pub use reading::{Gil, Outcome, RequestFacts, StackReading};

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use slip_model::{Endpoint, Mode, RequestId, Sample, StackId, State, Wait, WaitReason};
+use slip_model::{Endpoint, Mode, Request, RequestId, Sample, StackId, State, Wait, WaitReason};
 use slip_probe::{
     BudgetProbe, Event, Look, Probe, ProbeError, ProbeOptions, RunStart, SlowCall, WaitKey, Waited,
 };
@@ -527,6 +527,10 @@ impl Sampler for KernelSampler {
     fn pids(&self) -> Vec<u32> {
         let natives = self.books.iter().flat_map(|books| books.natives());
         self.processes.iter().map(|target| target.process.pid()).chain(natives.copied()).collect()
+    }
+
+    fn open_requests(&self) -> Vec<Request> {
+        self.processes.iter().filter_map(|target| target.process.open_request()).collect()
     }
 
     fn fetch_interval_ns(&self) -> Option<u64> {

@@ -14,6 +14,7 @@ mod kernel;
 mod kernel_stacks;
 mod launch;
 mod left_out;
+mod live;
 mod malloc;
 mod malloc_page;
 mod native_sites;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use slip_cpython::TaskError;
-use slip_model::{Mode, ProcessId};
+use slip_model::{Mode, ProcessId, Request};
 use slip_probe::{ProbeError, RunStart};
 use slip_remote::prefetch;
 use slip_zend::CodeCache;
@@ -161,6 +161,10 @@ impl Sampler for OutsideSampler {
     fn pids(&self) -> Vec<u32> {
         let natives = self.books.iter().flat_map(|books| books.natives());
         self.processes.iter().map(WatchedProcess::pid).chain(natives.copied()).collect()
+    }
+
+    fn open_requests(&self) -> Vec<Request> {
+        self.processes.iter().filter_map(WatchedProcess::open_request).collect()
     }
 
     fn is_empty(&self) -> bool {

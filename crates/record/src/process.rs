@@ -153,6 +153,11 @@ impl WatchedProcess {
         self.memory.pid()
     }
 
+    /// The request that it is in, as far as it has been seen.
+    pub(crate) fn open_request(&self) -> Option<Request> {
+        self.request
+    }
+
     /// Closes what is open.
     pub(crate) fn finish(&mut self, sink: &mut Sink, code: &mut CodeCache) {
         self.close_request(sink);

@@ -1,5 +1,6 @@
 //! What every sampler offers: the one that reads from outside, and one that is called by the kernel.
 
+use slip_model::Request;
 use slip_probe::RunStart;
 
 use crate::Sink;
@@ -76,6 +77,11 @@ pub trait Sampler {
     /// Whether no process is sampled.
     fn is_empty(&self) -> bool {
         self.pids().is_empty()
+    }
+
+    /// Requests that are under way, as far as they have been seen.
+    fn open_requests(&self) -> Vec<Request> {
+        Vec::new()
     }
 
     /// How often [`Sampler::sample`] is to be called if it does not take the samples itself, but fetches those that somebody

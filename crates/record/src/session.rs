@@ -6,12 +6,13 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use slip_model::{Batch, Facts, PhpAnswer, Totals, Trial};
+use slip_model::{Batch, Facts, PhpAnswer, Totals, Trial, Window};
 use thiserror::Error;
 
 use crate::facts::FactsKeeper;
 use crate::file::{FileError, Writer};
 use crate::left_out::LeftOut;
+use crate::live::LiveFold;
 use crate::schedule::{Schedule, Wake, monotonic_ns, own_cpu_ns};
 use crate::target::{TargetError, TargetSet};
 use crate::{Sampler, Sink, TargetIssue};
@@ -218,11 +219,11 @@ impl<'a> Session<'a> {
         let ending = match self.await_interpreter(start_ns, stop, false) {
             Some(ending) => ending,
             None => {
-                let mut store = |batch, now| {
+                let mut store = |sink: &mut Sink, _: &dyn Sampler, now| {
                     progress(now);
-                    file.offer(batch)
+                    file.offer(sink.take_batch()).then_some(FLUSH_INTERVAL_NS)
                 };
-                self.sample_until_end(start_ns, cpu_before_ns, stop, &mut store)
+                self.sample_until_end(start_ns, cpu_before_ns, stop, FLUSH_INTERVAL_NS, &mut store)
             }
         };
         let pids = self.sampler.pids();
@@ -240,20 +241,58 @@ impl<'a> Session<'a> {
         let cpu_before_ns = own_cpu_ns();
         let ending = match self.await_interpreter(start_ns, stop, true) {
             Some(ending) => ending,
-            None => self.sample_until_end(start_ns, cpu_before_ns, stop, &mut |_, _| true),
+            None => {
+                let mut forget = |sink: &mut Sink, _: &dyn Sampler, _| {
+                    sink.take_batch();
+                    Some(FLUSH_INTERVAL_NS)
+                };
+                self.sample_until_end(start_ns, cpu_before_ns, stop, FLUSH_INTERVAL_NS, &mut forget)
+            }
         };
         self.sampler.finish(monotonic_ns() - start_ns, &mut self.sink);
         self.note_time(start_ns, cpu_before_ns);
         (ending, self.sink.take_batch())
     }
 
-    /// Takes samples and hands them over, with how far it has got; false from `store` ends it.
+    /// Lets the sampler look until the end, and stores nothing: `tell` gets what was seen, again and again, and says after what time it
+    /// wants to be told again; `None` ends it. The last window is told when it ends; functions reach back `span_ns`.
+    ///
+    /// How it ended comes back, and after what time.
+    pub fn watch_windows(
+        &mut self,
+        stop: &AtomicBool,
+        first_ns: u64,
+        span_ns: u64,
+        mut tell: impl FnMut(Window) -> Option<u64>,
+    ) -> (Ending, u64) {
+        let start_ns = monotonic_ns();
+        let cpu_before_ns = own_cpu_ns();
+        let mut fold = LiveFold::new(self.options.interval_ns, span_ns);
+        let mut store = |sink: &mut Sink, sampler: &dyn Sampler, now: Progress| {
+            let batch = sink.take_batch();
+            tell(fold.window(now.elapsed_ns, &batch, sampler.open_requests(), &sink.interner))
+        };
+        let ending = self.sample_until_end(start_ns, cpu_before_ns, stop, first_ns, &mut store);
+        let now_ns = monotonic_ns() - start_ns;
+        let Self { sampler, sink, .. } = self;
+        // The end closes requests that are under way: they have not ended.
+        let open = sampler.open_requests();
+        sampler.finish(now_ns, sink);
+        let mut batch = sink.take_batch();
+        batch.requests.retain(|request| !open.iter().any(|known| known.id == request.id));
+        tell(fold.window(now_ns, &batch, open, &sink.interner));
+        (ending, now_ns)
+    }
+
+    /// Takes samples and has them stored, first after `first_flush_ns`, with how far it has got. `store` says after what time it wants
+    /// them next; `None` ends it.
     fn sample_until_end(
         &mut self,
         start_ns: u64,
         cpu_before_ns: u64,
         stop: &AtomicBool,
-        store: &mut dyn FnMut(Batch, Progress) -> bool,
+        first_flush_ns: u64,
+        store: &mut dyn FnMut(&mut Sink, &dyn Sampler, Progress) -> Option<u64>,
     ) -> Ending {
         // No tick was due while there was nothing to sample.
         let first_ns = if self.options.waits_for_interpreter { monotonic_ns() } else { start_ns };
@@ -266,7 +305,7 @@ impl<'a> Session<'a> {
         if fetch_interval_ns.is_none() {
             schedule = schedule.catching_up();
         }
-        let (mut next_flush_ns, mut next_refresh_ns) = (FLUSH_INTERVAL_NS, 0);
+        let (mut next_flush_ns, mut next_refresh_ns) = (first_flush_ns, 0);
         loop {
             if stop.load(Ordering::Relaxed) {
                 return Ending::Stopped;
@@ -306,7 +345,6 @@ impl<'a> Session<'a> {
                 return Ending::TargetsGone;
             }
             if now_ns >= next_flush_ns {
-                next_flush_ns = now_ns + FLUSH_INTERVAL_NS;
                 self.sampler.before_flush(now_ns, &mut self.sink);
                 self.note_time(start_ns, cpu_before_ns);
                 let progress = Progress {
@@ -314,9 +352,10 @@ impl<'a> Session<'a> {
                     processes: self.sampler.pids().len(),
                     totals: self.sink.totals,
                 };
-                if !store(self.sink.take_batch(), progress) {
+                let Some(wait_ns) = store(&mut self.sink, &*self.sampler, progress) else {
                     return Ending::Stopped;
-                }
+                };
+                next_flush_ns = now_ns.saturating_add(wait_ns);
             }
         }
     }
@@ -566,6 +605,35 @@ mod tests {
         assert_eq!(ending, Ending::Duration);
         assert_eq!(totals.ticks_planned, 10, "taken or missed, none is due later");
         assert_eq!(sampler.looks, totals.ticks_taken);
+    }
+
+    /// Watches our own process, and has `tell` say when it wants the next window; when each that was told ended.
+    fn windows(duration_ns: u64, next: impl Fn(usize) -> Option<u64>) -> (Ending, Vec<u64>) {
+        let mut sampler = FakeSampler::default();
+        let options = SessionOptions {
+            interval_ns: 1_000_000,
+            duration_ns: Some(duration_ns),
+            waits_for_interpreter: false,
+        };
+        let targets = TargetSet::find(Target::Pids(vec![std::process::id()])).unwrap();
+        let mut session = Session::new(options, targets, &mut sampler);
+        session.prepare().unwrap();
+        let mut ends = Vec::new();
+        let (ending, _) = session.watch_windows(&AtomicBool::new(false), 0, u64::MAX, |window| {
+            ends.push(window.end_ns);
+            next(ends.len())
+        });
+        (ending, ends)
+    }
+
+    #[test]
+    fn the_last_window_is_told_at_the_end() {
+        let (ending, ends) = windows(10_000_000, |_| Some(u64::MAX));
+        assert_eq!((ending, ends.len()), (Ending::Duration, 2), "{ends:?}");
+        assert!(ends[0] < ends[1] && ends[1] >= 10_000_000, "{ends:?}");
+        let (ending, ends) = windows(600_000_000_000, |told| (told < 3).then_some(1_000_000));
+        assert_eq!((ending, ends.len()), (Ending::Stopped, 4), "{ends:?}");
+        assert!(ends.is_sorted(), "{ends:?}");
     }
 
     #[test]

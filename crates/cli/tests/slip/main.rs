@@ -16,5 +16,6 @@ mod permissions;
 mod pools;
 mod targets;
 mod tasks;
+mod tops;
 mod traces;
 mod views;

@@ -30,11 +30,11 @@ const NOBODY: [&str; 3] = ["--reuid=65534", "--regid=65534", "--clear-groups"];
 #[track_caller]
 fn is_denied(options: &[&str], target: &Target, reason: &str, hint: &str) {
     let pid = target.pid();
-    for verb in ["dump", "record"] {
-        let ran = run_with(options, &[verb, "--pid", &pid]);
-        assert_eq!(ran.code, 5, "{verb}: {}", ran.stderr);
+    for verb in [&["dump"][..], &["record"], &["top", "--once"]] {
+        let ran = run_with(options, &[verb, &["--pid", &pid]].concat());
+        assert_eq!(ran.code, 5, "{verb:?}: {}", ran.stderr);
         let expected = format!("error: not permitted to read process {pid}: {reason}\nhint: {hint}\n");
-        assert_eq!(ran.stderr, expected, "{verb}");
+        assert_eq!(ran.stderr, expected, "{verb:?}");
     }
     let ran = run_with(options, &["check", "--pid", &pid]);
     assert_eq!(ran.code, 5, "check: {}", ran.stderr);
