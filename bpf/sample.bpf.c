@@ -1,6 +1,7 @@
 /* Walks the stacks of PHP and CPython in the target's own context, where they stand still: when the clock of a CPU goes off,
  * and when a thread leaves its CPU. The kernel's own stack comes beside them where a thread is in the kernel. */
 
+#include "native.h"
 #include "slow.h"
 #include "wait.h"
 #include "walk.h"
@@ -351,6 +352,9 @@ int on_clock(struct bpf_perf_event_data *context)
 			|| (copy_anchor(scratch, target, scratch->sample.thread_state) && send_stack(scratch, target)))) {
 		if (in_kernel && kernel_stacks) {
 			copy_kernel_stack(scratch, context);
+		}
+		if (native_stacks) {
+			send_native(&scratch->sample, task, context, in_kernel);
 		}
 	} else {
 		scratch->sample.flags |= SLIP_SAMPLE_FAILED;

@@ -40,7 +40,7 @@ pub use facts::{
 pub use intern::{Frame, FrameId, FrameKind, Interner, InternerDelta, StackId, StackNode, StringId};
 pub use memory_calls::{MemoryCall, MemoryCalls, MemorySite, MemorySum, NativeFrame};
 pub use php::{Jit, Manager, Opcache, PhpAnswer, Preload};
-pub use reading::{Gil, Outcome, RequestFacts, StackReading};
+pub use reading::{Gil, Outcome, RequestFacts, StackReading, Step};
 pub use recording::{
     Batch, Language, Mode, Process, ProcessId, Recording, RecordingInfo, Request, RequestId, Sample,
     SampleBlock, State, Thread, ThreadId, Totals, Wait, WaitReason,

@@ -86,6 +86,11 @@ impl Elf {
         self.tables.as_ref().map_or(0, Tables::len_bytes).saturating_add(self.symbols.len_bytes())
     }
 
+    /// Where the function begins that this address of the file is in; `None` if no table says.
+    pub fn begin_of(&self, vaddr: u64) -> Option<u64> {
+        self.tables.as_ref()?.begin_of(vaddr)
+    }
+
     /// The function that this address of the file is in, as people call it.
     pub fn function_at(&self, vaddr: u64) -> Option<String> {
         self.symbols.at(vaddr).map(crate::readable)

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use slip_model::{Endpoint, Mode, RequestId, Sample, StackId, State, Wait, WaitReason};
 use slip_probe::{
-    BudgetProbe, Event, Look, Probe, ProbeError, ProbeOptions, RunStart, SlowCall, WaitKey, Waited,
+    BudgetProbe, Event, Look, NativeCopy, Probe, ProbeError, ProbeOptions, RunStart, SlowCall, WaitKey,
+    Waited,
 };
 use slip_remote::{Activity, Copied, StackPlan};
 use slip_zend::CodeCache;
@@ -13,6 +14,8 @@ use slip_zend::CodeCache;
 use crate::books::Books;
 use crate::copied_stacks::CopiedStacks;
 use crate::kernel_stacks::KernelStacks;
+use crate::native_code::Files;
+use crate::native_stacks::{NativeStacks, splice};
 use crate::outside::Options;
 use crate::process::{Sampled, WatchedProcess};
 use crate::schedule::{monotonic_ns, sleep_until};
@@ -51,6 +54,9 @@ pub struct KernelSampler {
     lost: u64,
     next_take_ns: u64,
     kernel_stacks: KernelStacks,
+    /// Native code, and what was copied of it for looks that are yet to come, by thread.
+    files: Files,
+    natives: HashMap<u32, NativeCopy>,
     /// What is known of waits that may still end, wherever in the kernel.
     waits: HashMap<WaitKey, Place>,
     /// Processes that have ended, of which some waits may not have been taken yet, with the turn.
@@ -134,6 +140,7 @@ struct Target {
     process: WatchedProcess,
     plan: StackPlan,
     stacks: CopiedStacks,
+    natives: NativeStacks,
     is_gone: bool,
     /// Stacks that were taken now have been named already.
     has_begun: bool,
@@ -151,6 +158,7 @@ impl KernelSampler {
             interval_ns: (options.mode != Mode::Offcpu).then_some(interval_ns),
             waits: matches!(options.mode, Mode::Wall | Mode::Offcpu),
             kernel_stacks: !options.without_kernel_stacks,
+            native_stacks: options.native,
         })?;
         Ok(Self::of(probe, options))
     }
@@ -181,6 +189,8 @@ impl KernelSampler {
             lost: 0,
             next_take_ns: 0,
             kernel_stacks: KernelStacks::default(),
+            files: Files::default(),
+            natives: HashMap::new(),
             waits: HashMap::new(),
             gone: Vec::new(),
             turn: 0,
@@ -250,6 +260,9 @@ impl KernelSampler {
                 Event::KernelStack(stack) => {
                     let forgotten = self.kernel_stacks.insert(&stack, &mut sink.interner);
                     self.probe.forget_stacks(forgotten.into_iter());
+                }
+                Event::Native(copy) => {
+                    self.natives.insert(copy.tid, copy);
                 }
                 Event::Look(look) => {
                     self.store(&look, (now, monotonic_ns), monotonic_ns.saturating_sub(now_ns), sink);
@@ -333,6 +346,9 @@ impl KernelSampler {
     }
 
     fn store(&mut self, look: &Look, (now, now_ns): (Instant, u64), start_ns: u64, sink: &mut Sink) {
+        // Each look has its own, or none.
+        let native = self.natives.remove(&look.tid);
+        let native = native.filter(|copy| copy.id == look.id && copy.time_ns == look.time_ns);
         let Some(target) = self.processes.iter_mut().find(|target| target.id == look.id) else {
             self.see_slow(look, Err(NoStack::Unreadable));
             return;
@@ -387,6 +403,14 @@ impl KernelSampler {
             }
             (Some(mut sample), None) => {
                 if !sample.state.has(State::IDLE) {
+                    if let Some(copy) = native {
+                        let steps = if sample.stack.0 == 0 { Vec::new() } else { target.process.steps(sink) };
+                        let pid = target.process.pid();
+                        let walk = target.natives.walk(pid, now_ns, &copy, &self.files, &mut sink.interner);
+                        let frames = splice(&steps, &walk, &mut sink.interner);
+                        let push = |stack, frame| sink.interner.push(stack, frame);
+                        sample.stack = frames.into_iter().fold(StackId(0), push);
+                    }
                     sample.stack = self.kernel_stacks.push(sample.stack, &look.kernel, &mut sink.interner);
                 }
                 sink.push(sample);
@@ -468,6 +492,9 @@ impl Sampler for KernelSampler {
             other => other?,
         };
         process.leave_activity();
+        if self.options.native {
+            process.list_steps();
+        }
         let reason = "its threads do not say where their state is".to_owned();
         let plan = process.plan().ok_or(TargetIssue::NeedsOutside { reason })?;
         self.last_id += 1;
@@ -486,6 +513,7 @@ impl Sampler for KernelSampler {
             process,
             plan,
             stacks: CopiedStacks::default(),
+            natives: NativeStacks::default(),
             is_gone: false,
             has_begun: false,
         });

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use slip_cpython::Interpreter;
 use slip_model::{
     Frame, FrameKind, Gil, Interner, Language, Outcome, Process, ProcessId, Request, RequestFacts, RequestId,
-    Sample, StackReading, State, Thread, ThreadId,
+    Sample, StackReading, State, Step, Thread, ThreadId,
 };
 use slip_remote::{
     Activity, ActivityReader, Copied, LiveProcess, OpenError, Pause, ReadError, StackPlan, WaitPlace,
@@ -340,6 +340,23 @@ impl WatchedProcess {
             return None;
         }
         Some(sample)
+    }
+
+    /// From now on [`WatchedProcess::steps`] knows what stacks are made of.
+    pub(crate) fn list_steps(&mut self) {
+        if let Reader::Php(engine) = &mut self.reader {
+            engine.list_steps();
+        }
+    }
+
+    /// What the stack that was seen last is made of, the outermost first.
+    pub(crate) fn steps(&mut self, sink: &mut Sink) -> Vec<Step> {
+        match &mut self.reader {
+            Reader::Python(interpreter) => {
+                interpreter.steps_copied(&self.memory, &mut sink.interner).unwrap_or_default()
+            }
+            Reader::Php(engine) => engine.steps().to_vec(),
+        }
     }
 
     /// What is known of thread `tid` of which no stack could be had: that it waits. `None` if it was never seen.
