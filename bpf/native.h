@@ -59,20 +59,20 @@ static __always_inline bool copy_registers_of_entry(struct slip_native *native)
 			&& bpf_probe_read_kernel(&native->sp, sizeof native->sp, &regs->rsp) == 0;
 }
 
-static __always_inline void copy_registers(struct slip_native *native, const struct bpf_perf_event_data *context)
+static __always_inline void copy_registers(struct slip_native *native, const struct pt_regs *regs)
 {
-	native->ip = context->regs.rip;
-	native->sp = context->regs.rsp;
-	native->r15 = context->regs.r15;
-	native->r14 = context->regs.r14;
-	native->r13 = context->regs.r13;
-	native->r12 = context->regs.r12;
-	native->bp = context->regs.rbp;
-	native->bx = context->regs.rbx;
+	native->ip = regs->rip;
+	native->sp = regs->rsp;
+	native->r15 = regs->r15;
+	native->r14 = regs->r14;
+	native->r13 = regs->r13;
+	native->r12 = regs->r12;
+	native->bp = regs->rbp;
+	native->bx = regs->rbx;
 }
 
-/* Sends what the running thread does outside of the kernel, for the sample that is about to be sent. */
-static __always_inline void send_native(const struct slip_sample *sample, struct task_struct *task, struct bpf_perf_event_data *context,
+/* Sends what the running thread does outside of the kernel, for the sample that is about to be sent. `regs` are those of the context. */
+static __always_inline void send_native(const struct slip_sample *sample, struct task_struct *task, const struct pt_regs *regs,
 		bool in_kernel)
 {
 	__u32 at = 0;
@@ -82,7 +82,7 @@ static __always_inline void send_native(const struct slip_sample *sample, struct
 		return;
 	}
 	if (!in_kernel) {
-		copy_registers(native, context);
+		copy_registers(native, regs);
 	} else if (!copy_registers_of_entry(native)) {
 		return;
 	}

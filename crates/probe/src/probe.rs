@@ -5,6 +5,7 @@ use std::fs;
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd as _, AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -35,6 +36,9 @@ const WAIT_MAPS: [&str; 4] = ["waits_0", "waits_1", "sleepers", "generation"];
 /// The program that looks at slow calls, and the map by which it is told of them: they need Linux 6.3.
 const SLOW_PROGRAM: &str = "on_slow_call";
 const SLOW_MAP: &str = "slow_calls";
+
+/// The program that looks at threads where they call a function.
+const FUNCTION_PROGRAM: &str = "on_function";
 
 /// What stacks of native code are copied into, a buffer for each CPU. Their copy needs Linux 5.15.
 const NATIVE_MAP: &str = "natives";
@@ -120,7 +124,7 @@ pub struct Probe {
     known: MapHandle,
     counters: MapHandle,
     symbols: Option<KernelSymbols>,
-    _object: Object,
+    object: Object,
 }
 
 /// What belongs to the programs that see waits.
@@ -163,6 +167,23 @@ impl Probe {
         Self::start_program("on_clock", options, Some(budget))
     }
 
+    /// Looks at threads where they call the function at `offset` of the file of a program or a library, and at no other time, native stacks
+    /// included: for comparisons with what a debugger sees.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Probe::start`].
+    pub fn start_at_function(file: &Path, offset: usize) -> Result<Self, ProbeError> {
+        let options =
+            ProbeOptions { interval_ns: None, waits: false, kernel_stacks: false, native_stacks: true };
+        let mut probe = Self::start_program(FUNCTION_PROGRAM, options, None)?;
+        let program = find_program(&probe.object, FUNCTION_PROGRAM)?;
+        let link = program.attach_uprobe(false, -1, file, offset).map_err(|error| other(&error))?;
+        drop(program);
+        probe.links.push(link);
+        Ok(probe)
+    }
+
     /// The same with a program that does nothing: what the clocks alone cost.
     ///
     /// # Errors
@@ -191,7 +212,7 @@ impl Probe {
             return Err(ProbeError::NoTypes);
         }
         let mut open = ObjectBuilder::default().open_memory(OBJECT).map_err(|error| loading(&error))?;
-        configure(&mut open, options, budget.is_some())?;
+        configure(&mut open, options, budget.is_some(), program == FUNCTION_PROGRAM)?;
         if let Some(budget) = budget {
             let known = budget.slow_calls()?;
             for mut map in open.maps_mut().filter(|map| map.name() == SLOW_MAP) {
@@ -250,7 +271,7 @@ impl Probe {
         } else {
             None
         };
-        Ok(Self { ring, inbox, links, waits, targets, known, counters, symbols, _object: object })
+        Ok(Self { ring, inbox, links, waits, targets, known, counters, symbols, object })
     }
 
     /// Has process `pid`, as our pid namespace numbers it, looked at from now on. Events name it `id`.
@@ -420,7 +441,12 @@ pub(crate) fn listen_to_libbpf() {
 }
 
 /// Fills in what the programs are told, and leaves out those that are not wanted.
-fn configure(open: &mut OpenObject, options: ProbeOptions, slow_calls: bool) -> Result<(), ProbeError> {
+fn configure(
+    open: &mut OpenObject,
+    options: ProbeOptions,
+    slow_calls: bool,
+    at_function: bool,
+) -> Result<(), ProbeError> {
     let (device, inode) = match pid_namespace("self") {
         (_, INITIAL_NAMESPACE) => (0, 0),
         other => other,
@@ -449,6 +475,8 @@ fn configure(open: &mut OpenObject, options: ProbeOptions, slow_calls: bool) -> 
             options.kernel_stacks
         } else if name == SLOW_PROGRAM {
             slow_calls
+        } else if name == FUNCTION_PROGRAM {
+            at_function
         } else {
             options.waits || !WAIT_PROGRAMS.contains(&&*name)
         };

@@ -1,6 +1,7 @@
 //! The sampler that the kernel calls: stacks of threads that run or go to wait, copied while they stand still.
 
 use std::collections::{HashMap, HashSet};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use slip_model::{Endpoint, Mode, RequestId, Sample, StackId, State, Wait, WaitReason};
@@ -11,6 +12,7 @@ use slip_probe::{
 use slip_remote::{Activity, Copied, StackPlan};
 use slip_zend::CodeCache;
 
+use crate::bare::BareProcess;
 use crate::books::Books;
 use crate::copied_stacks::CopiedStacks;
 use crate::kernel_stacks::KernelStacks;
@@ -48,6 +50,8 @@ pub struct KernelSampler {
     options: Options,
     probe: Probe,
     processes: Vec<Target>,
+    /// Programs of native code.
+    bare: Vec<BareProcess>,
     last_id: u32,
     code: CodeCache,
     /// Events that had no room in the ring, as far as they have been counted.
@@ -177,6 +181,18 @@ impl KernelSampler {
         Ok(Self { trace: Some(Trace::new(on_call)), ..sampler })
     }
 
+    /// A sampler that looks at threads where they call the function at `offset` of a file, and at no other time: for comparisons with what a
+    /// debugger sees.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Probe::start`].
+    pub fn start_at_function(file: &Path, offset: usize) -> Result<Self, ProbeError> {
+        let options =
+            Options { mode: Mode::Cpu, native: true, without_kernel_stacks: true, ..Options::default() };
+        Ok(Self::of(Probe::start_at_function(file, offset)?, options))
+    }
+
     fn of(probe: Probe, options: Options) -> Self {
         // What collects garbage is not copied with a stack.
         let options = Options { without_gc: true, ..options };
@@ -184,6 +200,7 @@ impl KernelSampler {
             options,
             probe,
             processes: Vec::new(),
+            bare: Vec::new(),
             last_id: 0,
             code: CodeCache::default(),
             lost: 0,
@@ -228,6 +245,7 @@ impl KernelSampler {
             target.has_begun = false;
             target.is_gone |= !target.process.is_there(now_ns);
         }
+        self.bare.iter_mut().for_each(|process| process.look(now_ns));
         // The calls first: their stacks have been told then, but for some that come with the next look.
         let slow = self.take_slow();
         self.take_events(now_ns, sink);
@@ -349,6 +367,18 @@ impl KernelSampler {
         // Each look has its own, or none.
         let native = self.natives.remove(&look.tid);
         let native = native.filter(|copy| copy.id == look.id && copy.time_ns == look.time_ns);
+        if let Some(process) = self.bare.iter_mut().find(|process| process.id == look.id) {
+            let times = (look.time_ns.saturating_sub(start_ns), now_ns);
+            let mut sample = process.see(look, native.as_ref(), times, &self.files, sink);
+            match look.wait {
+                Some(key) => self.note_place(key, sample),
+                None => {
+                    sample.stack = self.kernel_stacks.push(sample.stack, &look.kernel, &mut sink.interner);
+                    sink.push(sample);
+                }
+            }
+            return;
+        }
         let Some(target) = self.processes.iter_mut().find(|target| target.id == look.id) else {
             self.see_slow(look, Err(NoStack::Unreadable));
             return;
@@ -486,6 +516,15 @@ impl Sampler for KernelSampler {
 
     fn add(&mut self, pid: u32, now_ns: u64, sink: &mut Sink) -> Result<(), TargetIssue> {
         let mut process = match WatchedProcess::attach(pid, now_ns, self.options, sink, &mut self.code) {
+            Err(issue @ TargetIssue::NotAnInterpreter { .. }) if self.options.native => {
+                self.last_id += 1;
+                let process = BareProcess::open(pid, self.last_id, now_ns, issue.clone(), sink)?;
+                if self.probe.watch_bare(pid, self.last_id).is_err() {
+                    return Err(issue);
+                }
+                self.bare.push(process);
+                return Ok(());
+            }
             Err(issue @ TargetIssue::NotAnInterpreter { .. }) => {
                 return Books::add_native(self.books.as_mut(), pid, issue);
             }
@@ -543,7 +582,12 @@ impl Sampler for KernelSampler {
         if let Some(trace) = &mut self.trace {
             trace.end(pid);
         }
-        let Self { processes, code, probe, gone, turn, .. } = self;
+        let Self { processes, bare, code, probe, gone, turn, .. } = self;
+        for process in bare.extract_if(.., |process| process.pid() == pid) {
+            probe.forget(pid);
+            gone.push((process.id, *turn));
+            process.finish(now_ns, sink);
+        }
         for mut target in processes.extract_if(.., |target| target.process.pid() == pid) {
             probe.forget(pid);
             gone.push((target.id, *turn));
@@ -554,7 +598,8 @@ impl Sampler for KernelSampler {
 
     fn pids(&self) -> Vec<u32> {
         let natives = self.books.iter().flat_map(|books| books.natives());
-        self.processes.iter().map(|target| target.process.pid()).chain(natives.copied()).collect()
+        let bare = self.bare.iter().map(BareProcess::pid);
+        self.processes.iter().map(|target| target.process.pid()).chain(natives.copied()).chain(bare).collect()
     }
 
     fn fetch_interval_ns(&self) -> Option<u64> {
@@ -591,6 +636,7 @@ impl Sampler for KernelSampler {
             .iter()
             .filter(|target| target.is_gone)
             .map(|target| target.process.pid())
+            .chain(self.bare.iter().filter(|process| process.is_gone).map(BareProcess::pid))
             .chain(natives.into_iter().flatten())
             .collect();
         for pid in &gone {

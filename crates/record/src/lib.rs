@@ -4,6 +4,7 @@
 //! an output format and never prints.
 
 mod ask;
+mod bare;
 mod books;
 mod copied_stacks;
 mod facts;

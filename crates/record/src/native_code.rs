@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use slip_model::NativeFrame;
 use slip_native::{Code, Elf, Mapped, Registers, Stack, Unwound, unwind};
-use slip_remote::{FileId, Mapping, open_mapped, parse_maps};
+use slip_remote::{FileId, Mapping, open_debug_file, open_mapped, parse_maps};
 
 /// Mappings of a process with code that are known.
 const MAX_MODULES: usize = 4_096;
@@ -159,7 +159,13 @@ impl Files {
             return None;
         }
         let read = |at: u64, buf: &mut [u8]| file.read_exact_at(buf, at).is_ok();
-        let elf = Elf::parse(&read).map(Arc::new);
+        let mut elf = Elf::parse(&read);
+        if let Some(elf) = &mut elf
+            && let Some(debug) = elf.wanted_symbols().and_then(|build_id| open_debug_file(pid, build_id))
+        {
+            elf.add_symbols(&|at, buf| debug.read_exact_at(buf, at).is_ok());
+        }
+        let elf = elf.map(Arc::new);
         self.bytes.set(self.bytes.get().saturating_add(elf.as_ref().map_or(0, |elf| elf.len_bytes())));
         self.known.borrow_mut().insert(id, elf.clone());
         elf

@@ -26,7 +26,7 @@ use crate::{Sink, TargetIssue, UNREADABLE};
 const REOPEN_AFTER_FAILURES: u32 = 10;
 
 /// So often a process is asked whether it still runs the same program: a system call that most samples need not pay.
-const SAME_PROGRAM_INTERVAL_NS: u64 = 250_000_000;
+pub(crate) const SAME_PROGRAM_INTERVAL_NS: u64 = 250_000_000;
 
 /// Most looks at threads that wait already when a process is added.
 const MAX_LOOKS: u32 = 8;
@@ -782,18 +782,18 @@ fn activities(pid: u32) -> Vec<(u32, Activity)> {
 }
 
 /// The number of a process or thread in its own pid namespace.
-fn innermost(id: u32) -> Option<u32> {
+pub(crate) fn innermost(id: u32) -> Option<u32> {
     status_value(id, "NSpid")?.split_whitespace().last()?.parse().ok()
 }
 
-fn comm(pid: u32, tid: u32, interner: &mut Interner) -> slip_model::StringId {
+pub(crate) fn comm(pid: u32, tid: u32, interner: &mut Interner) -> slip_model::StringId {
     // The kernel cuts names after 15 bytes, also within a character.
     let name = std::fs::read(format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default();
     interner.string(String::from_utf8_lossy(&name).trim_end())
 }
 
 /// What to call a process.
-fn title(pid: u32, language: Language) -> String {
+pub(crate) fn title(pid: u32, language: Language) -> String {
     let title = title::title(&command_line(pid), language);
     if title.is_empty() { process_stat(pid).map_or_else(String::new, |stat| stat.comm) } else { title }
 }

@@ -130,9 +130,11 @@ fn groups(text: &mut String, recording: &Recording, summary: &Summary, options: 
         let language = match group.language {
             Language::Php => "PHP",
             Language::Python => "Python",
+            Language::Native => "native code",
         };
         let versions = code(&group.versions.join(", "), 20, true);
         let name = format!("{}, {language} {versions}", code(&group.title, NAME, true));
+        let name = name.trim_end().to_owned();
         let workers = if group.threads > group.workers {
             format!("{} ({} threads)", group.workers, group.threads)
         } else {
