@@ -17,6 +17,9 @@ const MAX_NAMES_BYTES: u64 = 64 << 20;
 /// Functions may lie inside each other, so an address that is not in the last one that begins before it may be in one of so many before.
 const MAX_NESTED: usize = 8;
 
+/// Names are compared by length up to this one.
+const MAX_LETTERS: usize = 256;
+
 /// Longest notes that are looked into, and longest number of a build.
 const MAX_NOTES_BYTES: u64 = 4_096;
 const MAX_BUILD_ID_BYTES: usize = 64;
@@ -58,8 +61,9 @@ pub(crate) struct Symbols {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Function {
     vaddr: u64,
-    /// Of two names the one that is meant for people comes first.
+    /// Of two names the one that is meant for people comes first, and then the shorter one.
     underscores: usize,
+    letters: usize,
     name: u32,
     /// 0 if it is not told, as of functions in assembler: it goes on to the next one.
     bytes: u64,
@@ -98,6 +102,7 @@ impl Symbols {
                 Function {
                     vaddr: symbol.st_value(endian),
                     underscores: begin.iter().take_while(|byte| **byte == b'_').count(),
+                    letters: begin.iter().take_while(|byte| **byte != 0).take(MAX_LETTERS).count(),
                     name,
                     bytes: symbol.st_size(endian),
                 }
@@ -133,7 +138,8 @@ mod tests {
     #[test]
     fn an_address_is_in_the_innermost_function_around_it() {
         let names = b"\0outer\0inner\0__end\0end\0".to_vec();
-        let function = |vaddr, bytes, name, underscores| Function { vaddr, underscores, name, bytes };
+        let function =
+            |vaddr, bytes, name, underscores| Function { vaddr, underscores, letters: 0, name, bytes };
         let symbols = Symbols {
             functions: vec![function(10, 100, 1, 0), function(40, 10, 7, 0), function(200, 0, 19, 0)],
             names,

@@ -5,10 +5,12 @@ use std::collections::HashMap;
 use slip_model::{Language, Process, ProcessId, RequestId, Sample, StackId, State, Thread, ThreadId};
 use slip_probe::{Look, NativeCopy};
 use slip_remote::{LiveProcess, OpenError};
+use slip_zend::CodeCache;
 
 use crate::native_code::Files;
 use crate::native_stacks::{NativeStacks, splice};
-use crate::process::{SAME_PROGRAM_INTERVAL_NS, comm, innermost, title};
+use crate::outside::Options;
+use crate::process::{SAME_PROGRAM_INTERVAL_NS, comm, has_interpreter, innermost, title};
 use crate::{Sink, TargetIssue};
 
 /// Threads whose names are kept: a program may start new ones all the time.
@@ -63,8 +65,11 @@ impl BareProcess {
         self.memory.pid()
     }
 
-    /// Asks now and then whether it still runs the same program.
-    pub(crate) fn look(&mut self, now_ns: u64) {
+    /// Asks now and then whether it still runs the same program, and whether that has loaded an interpreter since.
+    pub(crate) fn look(&mut self, now_ns: u64, options: Options, code: &mut CodeCache) {
+        if self.natives.take_change() {
+            self.is_gone |= has_interpreter(self.pid(), options, code);
+        }
         if now_ns >= self.next_question_ns {
             self.next_question_ns = now_ns.saturating_add(SAME_PROGRAM_INTERVAL_NS);
             self.is_gone |= !self.memory.runs_same_program();

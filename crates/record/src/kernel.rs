@@ -245,7 +245,9 @@ impl KernelSampler {
             target.has_begun = false;
             target.is_gone |= !target.process.is_there(now_ns);
         }
-        self.bare.iter_mut().for_each(|process| process.look(now_ns));
+        for process in &mut self.bare {
+            process.look(now_ns, self.options, &mut self.code);
+        }
         // The calls first: their stacks have been told then, but for some that come with the next look.
         let slow = self.take_slow();
         self.take_events(now_ns, sink);
@@ -501,8 +503,18 @@ impl Sampler for KernelSampler {
              dropped and counted as torn",
             "stacks of more than 128 frames lack their outer end, and say so",
             "the line of the innermost PHP function is not known while code runs that opcache's JIT has compiled",
-            "C functions below Python code, and native frames, are not shown, nor that a function of Python collects garbage",
+            "that a function of Python collects garbage is not shown",
         ];
+        let natives = if self.options.native {
+            &[
+                "native functions are not shown of waits, nor of code between functions that has no tables for exceptions and no frame \
+                 pointers, nor further out than 16 KB of a stack; where that, or a loop that was just entered, leaves open which of \
+                 them have called which of the interpreter's, `[not spliced]` stands between them",
+            ][..]
+        } else {
+            &["C functions below Python code, and native frames, are not shown"]
+        };
+        let always = always.into_iter().chain(natives.iter().copied());
         let is_without = self.options.without_kernel_stacks.then_some("what runs in the kernel is not shown");
         if self.options.mode == Mode::Cpu {
             return mode.into_iter().chain(always).chain(is_without).map(str::to_owned).collect();

@@ -30,6 +30,8 @@ pub(crate) struct NativeStacks {
     frames: HashMap<u64, NativeStep>,
     looked_ns: u64,
     pause_ns: u64,
+    /// It has other code than when this was asked last.
+    has_changed: bool,
 }
 
 /// A native function on a stack.
@@ -73,12 +75,18 @@ impl NativeStacks {
         NativeWalk { steps, is_whole: walk.end == End::Outermost }
     }
 
+    /// Whether the process has been seen to have other code since this was asked last.
+    pub(crate) fn take_change(&mut self) -> bool {
+        std::mem::take(&mut self.has_changed)
+    }
+
     /// Looks where the code of the process is; whether it has other code than before.
     fn look(&mut self, pid: u32, now_ns: u64) -> bool {
         self.looked_ns = now_ns;
         let is_other = self.process.read_modules(pid);
         if is_other {
             self.frames.clear();
+            self.has_changed = true;
             self.pause_ns = FIRST_PAUSE_NS;
         } else {
             self.pause_ns = self.pause_ns.saturating_mul(2).clamp(FIRST_PAUSE_NS, LOOK_INTERVAL_NS);

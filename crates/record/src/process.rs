@@ -786,6 +786,13 @@ pub(crate) fn innermost(id: u32) -> Option<u32> {
     status_value(id, "NSpid")?.split_whitespace().last()?.parse().ok()
 }
 
+/// Whether an interpreter is found in a process, be it one that cannot be read or not yet.
+pub(crate) fn has_interpreter(pid: u32, options: Options, code: &mut CodeCache) -> bool {
+    // Anew: what was opened before knows where its code was then.
+    let found = LiveProcess::open(pid).map(|memory| find_reader(&memory, options, code));
+    found.is_ok_and(|found| !matches!(found, Err(TargetIssue::NotAnInterpreter { .. })))
+}
+
 pub(crate) fn comm(pid: u32, tid: u32, interner: &mut Interner) -> slip_model::StringId {
     // The kernel cuts names after 15 bytes, also within a character.
     let name = std::fs::read(format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default();
