@@ -120,6 +120,12 @@ impl Elf {
         self.tables.as_ref()?.begin_of(vaddr)
     }
 
+    /// Whether what is at this address is a part of a function that the compiler has put apart from the rest, by the tables.
+    pub fn is_part(&self, vaddr: u64) -> bool {
+        let tables = self.tables.as_ref();
+        tables.is_some_and(|tables| tables.is_part(vaddr, &mut gimli::UnwindContext::new()))
+    }
+
     /// The function that this address of the file is in, as people call it.
     pub fn function_at(&self, vaddr: u64) -> Option<String> {
         self.symbols.at(vaddr).map(crate::readable)

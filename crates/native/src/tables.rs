@@ -112,6 +112,17 @@ impl Tables {
         self.entry(&section, &bases, vaddr).map(|entry| entry.initial_address())
     }
 
+    /// Whether what begins there is a part of a function, put apart by the compiler: it begins with what the function has on its stack, not with
+    /// the address that is returned to alone.
+    pub(crate) fn is_part(&self, vaddr: u64, context: &mut UnwindContext<usize>) -> bool {
+        let is_entered = |row: &UnwindTableRow<usize>| {
+            *row.cfa() == gimli::CfaRule::RegisterAndOffset { register: gimli::X86_64::RSP, offset: 8 }
+        };
+        let begin = self.begin_of(vaddr);
+        let entered = begin.and_then(|begin| self.row(begin, context, |_, _, row| is_entered(row)));
+        entered == Some(false)
+    }
+
     /// How the function at this address is unwound there; `None` if no table says.
     pub(crate) fn row<T>(
         &self,

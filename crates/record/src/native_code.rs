@@ -20,6 +20,10 @@ const MAX_NAMES: usize = 1 << 16;
 /// What is kept of files, all together. A browser's have 100 MiB.
 const MAX_FILES_BYTES: u64 = 512 << 20;
 
+/// The instruction that calls what is so far away from its end.
+const CALL: u8 = 0xe8;
+const CALL_BYTES: u64 = 5;
+
 /// Where a process has its code.
 #[derive(Debug, Default)]
 pub(crate) struct NativeProcess {
@@ -104,6 +108,29 @@ impl NativeProcess {
             Mapped::File { elf, bias } => elf.begin_of(addr.wrapping_sub(bias)),
             Mapped::Bare => None,
         }
+    }
+}
+
+impl NativeProcess {
+    /// Whether a part of a function is there that the compiler has put apart from the rest.
+    pub(crate) fn is_part(&self, pid: u32, addr: u64, files: &Files) -> bool {
+        match (Loaded { pid, modules: &self.modules, files }).at(addr) {
+            Some(Mapped::File { elf, bias }) => elf.is_part(addr.wrapping_sub(bias)),
+            _ => false,
+        }
+    }
+
+    /// What is called by the instruction that this address is in the last byte of, as its file has it; `None` if it is no call of a certain place.
+    pub(crate) fn called_at(&self, pid: u32, addr: u64, files: &Files) -> Option<u64> {
+        let module = Loaded { pid, modules: &self.modules, files }.module(addr)?;
+        let begin = addr.checked_sub(CALL_BYTES - 1).filter(|begin| *begin >= module.mapping.start)?;
+        let (file, _) = open_mapped(pid, &module.mapping)?;
+        let mut bytes = [0; CALL_BYTES as usize];
+        let at = module.mapping.file_offset.checked_add(begin - module.mapping.start)?;
+        file.read_exact_at(&mut bytes, at).ok()?;
+        let (opcode, distance) = bytes.split_first()?;
+        let distance = i32::from_le_bytes(*distance.first_chunk()?);
+        (*opcode == CALL).then(|| addr.wrapping_add(1).wrapping_add_signed(distance.into()))
     }
 }
 

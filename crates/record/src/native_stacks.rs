@@ -28,6 +28,8 @@ const NOT_SPLICED: &str = "[not spliced]";
 pub(crate) struct NativeStacks {
     process: NativeProcess,
     frames: HashMap<u64, NativeStep>,
+    /// Whether what is called there is a loop.
+    loop_calls: HashMap<u64, bool>,
     looked_ns: u64,
     pause_ns: u64,
     /// It has other code than when this was asked last.
@@ -40,6 +42,8 @@ struct NativeStep {
     frame: FrameId,
     /// It runs frames of the interpreter.
     is_loop: bool,
+    /// It is a part of a function without a name: its caller says which one was called.
+    is_part: bool,
 }
 
 /// A stack of native code.
@@ -71,8 +75,28 @@ impl NativeStacks {
         if walk.end == End::Lost && is_due(self.looked_ns, self.pause_ns) && self.look(pid, now_ns) {
             walk = self.process.walk(pid, &registers, &copy.stack, files);
         }
-        let steps = walk.addrs.iter().rev().map(|addr| self.step(pid, *addr, files, interner)).collect();
+        let mut steps: Vec<NativeStep> =
+            walk.addrs.iter().rev().map(|addr| self.step(pid, *addr, files, interner)).collect();
+        let callers = walk.addrs.iter().rev();
+        for (at, caller) in (1..steps.len()).zip(callers) {
+            steps[at].is_loop |= steps[at].is_part && self.calls_loop(pid, *caller, files);
+        }
         NativeWalk { steps, is_whole: walk.end == End::Outermost }
+    }
+
+    /// Whether the call at an address is that of a function which runs what is interpreted.
+    fn calls_loop(&mut self, pid: u32, addr: u64, files: &Files) -> bool {
+        if let Some(known) = self.loop_calls.get(&addr) {
+            return *known;
+        }
+        let called = self.process.called_at(pid, addr, files);
+        let calls_loop =
+            called.is_some_and(|called| LOOPS.contains(&&*self.process.name(pid, called, files).function));
+        if self.loop_calls.len() >= MAX_ADDRS {
+            self.loop_calls.clear();
+        }
+        self.loop_calls.insert(addr, calls_loop);
+        calls_loop
     }
 
     /// Whether the process has been seen to have other code since this was asked last.
@@ -86,6 +110,7 @@ impl NativeStacks {
         let is_other = self.process.read_modules(pid);
         if is_other {
             self.frames.clear();
+            self.loop_calls.clear();
             self.has_changed = true;
             self.pause_ns = FIRST_PAUSE_NS;
         } else {
@@ -115,7 +140,8 @@ impl NativeStacks {
         if self.frames.len() >= MAX_ADDRS {
             self.frames.clear();
         }
-        let step = NativeStep { frame, is_loop };
+        let is_part = named.function.is_empty() && self.process.is_part(pid, addr, files);
+        let step = NativeStep { frame, is_loop, is_part };
         self.frames.insert(addr, step);
         step
     }
@@ -135,10 +161,12 @@ pub(crate) fn splice(steps: &[Step], walk: &NativeWalk, interner: &mut Interner)
     }
     // What is innermost may have been entered and have no frame yet, or none any more. Of a stack that was cut it is not known whether loops are
     // missing, unless that is not so.
+    // What is put apart may be of a loop.
+    let is_certain = !walk.steps.iter().any(|step| step.is_part && !step.is_loop);
     let is_entering = walk.is_whole && is_in_loop && loops == entries + 1;
     let fits = loops == entries && (walk.is_whole || !is_in_loop);
     let mut frames = Vec::new();
-    if (fits || is_entering) && steps.first() == Some(&Step::Entry) {
+    if is_certain && (fits || is_entering) && steps.first() == Some(&Step::Entry) {
         let mut runs = steps.split(|step| *step == Step::Entry).skip(1);
         for native in &walk.steps {
             match native.is_loop.then(|| runs.next()).flatten() {
@@ -175,7 +203,8 @@ mod tests {
 
     /// Numbers are frames, and `LOOP` is one that runs others.
     fn walk(frames: &[u32], is_whole: bool) -> NativeWalk {
-        let step = |frame: &u32| NativeStep { frame: FrameId(*frame), is_loop: *frame == LOOP };
+        let step =
+            |frame: &u32| NativeStep { frame: FrameId(*frame), is_loop: *frame == LOOP, is_part: false };
         NativeWalk { steps: frames.iter().map(step).collect(), is_whole }
     }
 
@@ -228,6 +257,10 @@ mod tests {
         assert_eq!(spliced(&[0, 1], &[101, LOOP], false), [1, 0]);
         assert_eq!(spliced(&[0, 1], &[102, 103], false), [1, 0, 102, 103]);
         assert_eq!(spliced(&[0, 1], &[102, 103], true), [1, 0]);
+        let mut apart = walk(&[101, LOOP, 102, LOOP], true);
+        apart.steps[2].is_part = true;
+        let frames = splice(&steps(&[0, 1, 0, 2]), &apart, &mut Interner::new());
+        assert_eq!(frames, [1, 2, 0].map(FrameId), "this may be a loop, and the last one have no frame yet");
         // Outer frames are missing.
         assert_eq!(spliced(&[2, 0, 3], &[101, LOOP, 102], true), [2, 3, 0, 102]);
     }

@@ -121,22 +121,26 @@ fn functions_of_interpreters_are_where_their_loops_run_them() {
     use FrameKind::{Native, Php, PhpInternal, Python};
     for python in pythons().into_iter().filter(|python| ((3, 8)..=(3, 13)).contains(&python.version)) {
         let Some(stacks) = stacks_of(python.command().args(["-c", PYTHON])) else { return };
-        check(&python.label, &stacks, &[(Native, "_start"), (Python, "main"), (Python, "outer")]);
-        let inner = [(Python, "main"), (Python, "outer"), (Python, "inner")];
-        assert!(count(&stacks, &inner) > 0, "{}", python.label);
-        // A loop is not shown beside what it runs.
-        let between = |stack: &&Names| {
+        let is_spliced = |stack: &&Names| stack.iter().all(|(_, name)| name != "[not spliced]");
+        let spliced: Vec<Names> = stacks.iter().filter(is_spliced).cloned().collect();
+        // Compilers may put what is hot into a part of the loop that nothing names.
+        if !python.label.contains("root") {
+            check(&python.label, &stacks, &[(Native, "_start"), (Python, "main"), (Python, "outer")]);
+            assert!(count(&spliced, &[(Python, "outer"), (Python, "inner")]) > 0, "{}", python.label);
+        }
+        // C is between what C has called and what called it.
+        for stack in &spliced {
             let at = |name: &str| stack.iter().position(|(kind, own)| *kind == Python && own == name);
-            at("main")
-                .zip(at("outer"))
-                .is_some_and(|(from, to)| stack[from..to].iter().any(|frame| frame.0 == Native))
-        };
-        assert!(
-            stacks.iter().filter(between).count() * 4 > stacks.len(),
-            "{}: {:?}",
-            python.label,
-            stacks.last()
-        );
+            for (from, to) in [("main", "outer"), ("outer", "inner")] {
+                if let (Some(from), Some(to)) = (at(from), at(to)) {
+                    assert!(
+                        stack[from..to].iter().any(|frame| frame.0 == Native),
+                        "{}: {stack:?}",
+                        python.label
+                    );
+                }
+            }
+        }
     }
     for php in phps() {
         let Some(stacks) = stacks_of(php.command().args(["-r", PHP])) else { return };
