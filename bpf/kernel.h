@@ -108,9 +108,9 @@ struct files_struct {
 	struct fdtable *fdt;
 } RELOCATED;
 
-/* The memory of a process: where the code of its program lies. */
+/* The memory of a process: where the code of its program lies, and where its first thread's stack began. */
 struct mm_struct {
-	unsigned long start_code, end_code;
+	unsigned long start_code, end_code, start_stack;
 } RELOCATED;
 
 /* What the threads of a process have in common. */

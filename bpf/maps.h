@@ -12,6 +12,9 @@ const volatile __u64 namespace_device = 0, namespace_inode = 0;
 /* Whether the kernel's own stacks are copied. */
 const volatile __u64 kernel_stacks = 0;
 
+/* Whether stacks of native code are copied. */
+const volatile __u64 native_stacks = 0;
+
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 4096);
@@ -148,6 +151,14 @@ struct {
 	__type(key, __u32);
 	__type(value, struct scratch);
 } scratches SEC(".maps");
+
+/* Too large for the stack. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct slip_native);
+} natives SEC(".maps");
 
 static __always_inline void count(enum slip_counter which)
 {

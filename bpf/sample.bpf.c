@@ -1,6 +1,7 @@
 /* Walks the stacks of PHP and CPython in the target's own context, where they stand still: when the clock of a CPU goes off,
  * and when a thread leaves its CPU. The kernel's own stack comes beside them where a thread is in the kernel. */
 
+#include "native.h"
 #include "slow.h"
 #include "wait.h"
 #include "walk.h"
@@ -352,6 +353,9 @@ int on_clock(struct bpf_perf_event_data *context)
 		if (in_kernel && kernel_stacks) {
 			copy_kernel_stack(scratch, context);
 		}
+		if (native_stacks) {
+			send_native(&scratch->sample, task, &context->regs, in_kernel);
+		}
 	} else {
 		scratch->sample.flags |= SLIP_SAMPLE_FAILED;
 		scratch->sample.stack = 0;
@@ -396,6 +400,42 @@ int on_slow_call(__u64 *context)
 		scratch->sample.flags |= SLIP_SAMPLE_FAILED;
 		scratch->sample.stack = 0;
 		scratch->sample.depth = 0;
+	}
+	send_sample(scratch, target);
+	return 0;
+}
+
+/* A thread has called the function that was asked for: as if the clock had found it there. For comparisons with what a debugger sees. */
+SEC("uprobe")
+int on_function(struct pt_regs *regs)
+{
+	struct bpf_pidns_info ids;
+	__u32 at = SCRATCH_OF_EVENT;
+
+	if (!own_ids(&ids)) {
+		return 0;
+	}
+	const struct slip_target *target = bpf_map_lookup_elem(&targets, &ids.tgid);
+	struct scratch *scratch = bpf_map_lookup_elem(&scratches, &at);
+	if (!target || !scratch) {
+		return 0;
+	}
+	scratch->sample = (struct slip_sample) {
+		.kind = SLIP_EVENT_SAMPLE,
+		.id = target->id,
+		.time_ns = bpf_ktime_get_ns(),
+		.tid = ids.pid,
+	};
+	struct task_struct *task = (struct task_struct *) bpf_get_current_task();
+	scratch->outermost = scratch->state = 0;
+	bool walked = walk(scratch, target, BPF_CORE_READ(task, thread.fsbase), regs->rip, regs->r14, regs->r15);
+	if (!walked && scratch->cframe) {
+		walked = copy_caller_by(scratch, target, regs);
+	}
+	if (walked && copy_anchor(scratch, target, scratch->sample.thread_state) && send_stack(scratch, target)) {
+		send_native(&scratch->sample, task, regs, false);
+	} else {
+		scratch->sample.flags |= SLIP_SAMPLE_FAILED;
 	}
 	send_sample(scratch, target);
 	return 0;

@@ -31,6 +31,9 @@
 #define SLIP_MAX_KERNEL_FRAMES 127
 #define SLIP_KERNEL_BYTES (8 * SLIP_MAX_KERNEL_FRAMES)
 
+/* Most of a thread's stack of native code that is copied, from its innermost byte on. */
+#define SLIP_NATIVE_BYTES 16384
+
 /* A wait that was blocked for so long tells where in the kernel: the walk takes 1.9 us, and so at most 1.9 % of what is waited. */
 #define SLIP_LONG_WAIT_NS 100000
 
@@ -74,6 +77,7 @@ struct slip_target {
 	/* Where a thread state holds pthread_self(). */
 	__u32 thread_id;
 	__u32 range_count;
+	/* 0 for a program without an interpreter. */
 	__u32 frame_bytes;
 	/* In a frame record: the pointer to the caller's. */
 	__u32 previous;
@@ -86,7 +90,8 @@ struct slip_target {
 	__u32 state_bytes;
 };
 
-enum slip_event_kind { SLIP_EVENT_STACK = 1, SLIP_EVENT_SAMPLE = 2, SLIP_EVENT_WAIT = 3, SLIP_EVENT_KERNEL_STACK = 4 };
+enum slip_event_kind { SLIP_EVENT_STACK = 1, SLIP_EVENT_SAMPLE = 2, SLIP_EVENT_WAIT = 3, SLIP_EVENT_KERNEL_STACK = 4,
+	SLIP_EVENT_NATIVE = 5 };
 
 /* The frame records of a stack, when it is seen for the first time, or again after a while. */
 struct slip_stack {
@@ -202,6 +207,21 @@ struct slip_sample {
 	__u32 kernel_bytes;
 	__u32 reserved;
 	/* The ranges, one after the other, and then the addresses of the kernel's stack, the innermost first. */
+};
+
+/* The registers of a thread, of those that tables of native code go by, and the inner end of its stack: what it runs outside of the
+ * kernel. It comes before the sample that has the same thread and time. */
+struct slip_native {
+	__u32 kind;
+	__u32 id;
+	__u64 time_ns;
+	__u32 tid;
+	/* Of the stack. */
+	__u32 length;
+	__u64 ip, sp;
+	/* In the order in which the kernel keeps them. */
+	__u64 r15, r14, r13, r12, bp, bx;
+	__u8 stack[SLIP_NATIVE_BYTES];
 };
 
 /* What went wrong, for all CPUs. */

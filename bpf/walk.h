@@ -302,6 +302,11 @@ static __always_inline bool walk(struct scratch *scratch, const struct slip_targ
 {
 	__u64 current = target->current, frame = 0;
 
+	if (!target->frame_bytes) {
+		/* There is no interpreter. */
+		scratch->cframe = 0;
+		return true;
+	}
 	if (target->frame_bytes > SLIP_FRAME_STRIDE || target->frame_bytes < 16) {
 		return false;
 	}

@@ -53,6 +53,8 @@ static int listed_count;
 
 static struct slip_target target;
 static struct scratch scratch[SCRATCHES];
+static struct slip_native native;
+static struct mm_struct own_memory;
 static uint64_t counts[SLIP_COUNTERS];
 static uint64_t known_keys[64];
 static uint8_t yes = 1;
@@ -62,7 +64,7 @@ static struct {
 	int count;
 	uint64_t bytes, flags;
 	uint8_t data[sizeof(struct scratch)];
-} stacks, samples, kernel_events;
+} stacks, samples, kernel_events, native_events;
 
 /* The kernel's own stack: so many addresses, or an error; which task was asked for; what happens meanwhile. */
 static uint64_t kernel_words[SLIP_MAX_KERNEL_FRAMES + 1];
@@ -90,6 +92,9 @@ void *fake_lookup(const void *map, const void *key)
 {
 	if (map == &targets) {
 		return *(const uint32_t *) key == watched_pid ? &target : NULL;
+	}
+	if (map == &natives) {
+		return &native;
 	}
 	if (map == &scratches) {
 		return &scratch[*(const uint32_t *) key];
@@ -193,7 +198,8 @@ long fake_output(const void *event, uint64_t bytes, uint64_t flags)
 	}
 	uint32_t kind = *(const uint32_t *) event;
 	typeof(samples) *last = kind == SLIP_EVENT_STACK ? (void *) &stacks
-			: kind == SLIP_EVENT_KERNEL_STACK ? (void *) &kernel_events : &samples;
+			: kind == SLIP_EVENT_KERNEL_STACK ? (void *) &kernel_events
+			: kind == SLIP_EVENT_NATIVE ? (void *) &native_events : &samples;
 	last->count++;
 	last->bytes = bytes;
 	last->flags = flags;
@@ -236,6 +242,11 @@ static void want_kernel_stacks(bool wanted)
 	*(volatile __u64 *) &kernel_stacks = wanted;
 }
 
+static void want_native_stacks(bool wanted)
+{
+	*(volatile __u64 *) &native_stacks = wanted;
+}
+
 static void reset(void)
 {
 	memset(memory, 0, sizeof memory);
@@ -244,6 +255,8 @@ static void reset(void)
 	memset(&stacks, 0, sizeof stacks);
 	memset(&samples, 0, sizeof samples);
 	memset(&kernel_events, 0, sizeof kernel_events);
+	memset(&native_events, 0, sizeof native_events);
+	memset(&own_memory, 0, sizeof own_memory);
 	for (int i = 0; i <= SLIP_MAX_KERNEL_FRAMES; i++) {
 		kernel_words[i] = 0xffffffff81000000ull + i;
 	}
@@ -252,6 +265,7 @@ static void reset(void)
 	walked = NULL;
 	during_walk = NULL;
 	want_kernel_stacks(1);
+	want_native_stacks(0);
 	memset(&slow, 0, sizeof slow);
 	memset(stored, 0, sizeof stored);
 	memset(ended, 0, sizeof ended);
@@ -1231,8 +1245,91 @@ static void waits_without_a_stack_are_told_or_left_out(void)
 	CHECK(counts[SLIP_COUNT_WAITS_LOST] == 1);
 }
 
+/* A look, with the stack of native code that came before it. */
+static const struct slip_native *look_at_native(uint64_t sp, uint64_t begin)
+{
+	want_native_stacks(1);
+	task.mm = &own_memory;
+	own_memory.start_stack = begin;
+	fake_regs.rsp = sp;
+	fake_regs.rbx = 3;
+	fake_regs.rbp = 6;
+	fake_regs.r12 = 12;
+	look();
+	return native_events.count == 1 ? (const struct slip_native *) native_events.data : NULL;
+}
+
+static void native_stack_comes_with_the_sample(void)
+{
+	uint64_t sp = MEMORY_START + 8 * PAGE + 104;
+
+	reset();
+	chain(1);
+	put(sp, 0xabcd);
+	fake_rip = 0x5000;
+	const struct slip_native *copy = look_at_native(sp, sp + 200 - FIRST_FRAME_BYTES);
+	const struct slip_sample *sample = (const struct slip_sample *) samples.data;
+	CHECK(copy && copy->id == 7 && copy->tid == sample->tid && copy->time_ns == sample->time_ns && samples.count == 1);
+	CHECK(copy->length == 200 && native_events.bytes == __builtin_offsetof(struct slip_native, stack) + 200);
+	CHECK(copy->ip == 0x5000 && copy->sp == sp && copy->bx == 3 && copy->bp == 6 && copy->r12 == 12 && copy->r15 == 77);
+	CHECK(*(const uint64_t *) copy->stack == 0xabcd && native_events.flags == BPF_RB_NO_WAKEUP);
+	fake_rip = 0;
+	/* The registers that the thread went into the kernel with. */
+	reset();
+	chain(1);
+	fake_regs.cs = 0x10;
+	fake_regs.rip = 0x6000;
+	copy = look_at_native(sp, sp);
+	CHECK(copy && copy->ip == 0x6000 && copy->sp == sp && copy->length == FIRST_FRAME_BYTES);
+	reset();
+	chain(1);
+	look();
+	CHECK(native_events.count == 0 && samples.count == 1);
+}
+
+static void native_stack_ends_where_it_is_known_to_or_cannot_be_read(void)
+{
+	uint64_t sp = MEMORY_START + 4 * PAGE + 104;
+
+	/* Longer than what is copied, and of a thread that has its own. */
+	reset();
+	chain(1);
+	const struct slip_native *copy = look_at_native(sp, sp + 10 * SLIP_NATIVE_BYTES);
+	CHECK(copy && copy->length == SLIP_NATIVE_BYTES - 104);
+	reset();
+	chain(1);
+	task.thread.fsbase = sp + 3000;
+	copy = look_at_native(sp, sp + 10 * SLIP_NATIVE_BYTES);
+	CHECK(copy && copy->length == 3000);
+	reset();
+	chain(1);
+	absent[6] = true;
+	copy = look_at_native(sp, sp + 3 * PAGE);
+	CHECK(copy && copy->length == 2 * PAGE - 104);
+	reset();
+	chain(1);
+	absent[4] = true;
+	copy = look_at_native(sp, sp + 3 * PAGE);
+	CHECK(copy && copy->length == 0);
+}
+
+static void program_without_an_interpreter_has_its_native_stack_alone(void)
+{
+	uint64_t sp = MEMORY_START + 8 * PAGE;
+
+	reset();
+	target = (struct slip_target) {.id = 7};
+	const struct slip_native *copy = look_at_native(sp, sp);
+	const struct slip_sample *sample = (const struct slip_sample *) samples.data;
+	CHECK(copy && samples.count == 1 && stacks.count == 0);
+	CHECK(sample->flags == 0 && sample->stack == 0 && sample->depth == 0);
+}
+
 int main(void)
 {
+	native_stack_comes_with_the_sample();
+	native_stack_ends_where_it_is_known_to_or_cannot_be_read();
+	program_without_an_interpreter_has_its_native_stack_alone();
 	kernel_stack_is_behind_the_anchor();
 	largest_anchor_leaves_room_for_the_kernel_stack();
 	long_waits_tell_where_in_the_kernel();

@@ -125,7 +125,9 @@ pub(crate) struct RecordOptions {
     /// Keep query strings of request URIs, which may hold secrets
     #[arg(long)]
     pub(crate) keep_query: bool,
-    /// Mark where C code called a function of Python, with `<native>` (CPython 3.12 on, from outside)
+    /// Also show native functions, of the interpreter, its extensions and libraries, and of programs without an interpreter, while
+    /// they run: in the kernel their stacks are copied and unwound afterwards. From outside only mark where C code called a
+    /// function of Python, with `<native>` (CPython 3.12 on)
     #[arg(long, conflicts_with = "tasks")]
     pub(crate) native: bool,
     /// Show which instruction the innermost function of Python executes (from outside)

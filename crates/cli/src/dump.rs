@@ -269,6 +269,7 @@ fn language(language: slip_model::Language) -> &'static str {
     match language {
         slip_model::Language::Python => "CPython",
         slip_model::Language::Php => "PHP",
+        slip_model::Language::Native => "native",
     }
 }
 

@@ -192,7 +192,7 @@ pub(crate) fn record(options: &RecordOptions, path: &Path, in_file: &str) -> Res
         let processes = session.sink().processes();
         if !processes.is_empty()
             && processes.iter().all(is_php)
-            && let Some(refusal) = refused_for_php(options)
+            && let Some(refusal) = refused_for_php(options, &info.sampler)
         {
             return Err(refusal);
         }
@@ -239,8 +239,8 @@ pub(crate) fn record(options: &RecordOptions, path: &Path, in_file: &str) -> Res
     Ok(Recorded { ending, totals, is_interrupted, launched })
 }
 
-/// What is asked for that there is only with Python.
-fn refused_for_php(options: &RecordOptions) -> Option<Failure> {
+/// What is asked for that there is only with Python, by this sampler.
+fn refused_for_php(options: &RecordOptions, sampler: &str) -> Option<Failure> {
     let (what, hint) = match options.mode {
         ModeName::Gil => {
             ("PHP has no global interpreter lock", "`--mode cpu` counts the moments in which a worker runs")
@@ -248,9 +248,9 @@ fn refused_for_php(options: &RecordOptions) -> Option<Failure> {
         ModeName::Exception => {
             ("whether PHP handles an exception is not read", "`--mode exception` is for Python")
         }
-        _ if options.native => (
-            "calls from C are not told in stacks of PHP",
-            "functions of PHP itself are in them without `--native`",
+        _ if options.native && sampler != "kernel" => (
+            "from outside, native functions are not seen in stacks of PHP",
+            "as root `--sampler kernel` shows them; functions of PHP itself are in stacks without `--native`",
         ),
         _ if options.opcodes => ("instructions of PHP are not read", "`--opcodes` is for Python"),
         _ => return None,

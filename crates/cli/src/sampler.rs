@@ -62,7 +62,6 @@ fn unseen_by_the_kernel(options: &RecordOptions) -> Option<(&'static str, &'stat
     let asked = [
         (options.tasks.is_some(), ("the tasks of asyncio", "--async")),
         (options.mode == ModeName::Exception, ("who handles an exception", "--mode exception")),
-        (options.native, ("which function of Python was called by C code", "--native")),
         (options.opcodes, ("which instruction is executed", "--opcodes")),
     ];
     asked.into_iter().find_map(|(is_asked, what)| is_asked.then_some(what))

@@ -3,11 +3,13 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
-use slip_model::{Interner, Outcome, StackId, StackReading};
+use slip_model::{Interner, Outcome, StackId, StackReading, Step};
 use slip_remote::{Copied, Memory, PlanRange, ReadError, RemoteAddr, StackPlan, ThreadPlan};
 
 use crate::bytes::addr_at;
-use crate::frames;
+use crate::code::CodeCache;
+use crate::frames::{self, RawFrame, Shown};
+use crate::labels::{UNREADABLE, marker};
 use crate::offsets::CurrentFrame;
 use crate::process::Interpreter;
 use crate::threads;
@@ -150,6 +152,41 @@ impl Interpreter {
                 StackReading { outcome: Outcome::Torn, stack: StackId(0), truncated: false, ..*reading };
         }
         Ok(out.pop())
+    }
+
+    /// What the stack that was named last is made of, the outermost first; nothing if that cannot be told.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Interpreter::sample`].
+    pub fn steps_copied<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        interner: &mut Interner,
+    ) -> Result<Vec<Step>, ReadError> {
+        let offsets = &self.offsets;
+        let place = |codes: &mut CodeCache, interner: &mut Interner, raw: &RawFrame| {
+            codes.frame(offsets, interner, raw.code, raw.instr_ptr, raw.may_be_incomplete)
+        };
+        let chain = (&self.chain, 0);
+        if !self.resolver.resolve(memory, offsets, &mut self.codes, interner, chain, place)? {
+            return Ok(Vec::new());
+        }
+        let mut steps = Vec::new();
+        let frames = self.chain.bytes.chunks_exact(offsets.frame.len.max(1));
+        for (at, (bytes, shown)) in frames.zip(&self.resolver.shown).enumerate().rev() {
+            // What is outermost from 3.15 on is not entered by anybody.
+            let is_base = offsets.thread.base_frame.is_some() && at + 1 == self.resolver.shown.len();
+            if offsets.frame.is_entry(bytes) && !is_base {
+                steps.push(Step::Entry);
+            }
+            match shown {
+                Shown::Here(frame) => steps.push(Step::Frame(*frame)),
+                Shown::Unreadable => steps.push(Step::Frame(marker(interner, UNREADABLE))),
+                Shown::Shim | Shown::Hidden => {}
+            }
+        }
+        Ok(steps)
     }
 
     fn find_thread<M: Memory + ?Sized>(

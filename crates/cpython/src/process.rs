@@ -42,7 +42,7 @@ pub struct Interpreter {
     pub(crate) types: Types,
     /// The thread that ran a task of asyncio in the last look at those.
     pub(crate) ran_task: Option<RemoteAddr>,
-    resolver: Resolver<FrameId>,
+    pub(crate) resolver: Resolver<FrameId>,
     /// The same for those who look at single frames.
     pub(crate) points: Resolver<Point>,
     /// `_Py_NoneStruct`; null if it is not found.

@@ -36,14 +36,23 @@ pub enum FrameKind {
     Kernel = 4,
     /// The instruction that the innermost function executes, in square brackets: no function, inside of that one.
     Instruction = 5,
+    /// A function of a program or a library itself, compiled. Its file is that program or library in square brackets.
+    Native = 6,
 }
 
 impl FrameKind {
     /// The kind that `number` stands for in a recording.
     pub fn from_number(number: u8) -> Option<Self> {
-        [Self::Python, Self::Php, Self::PhpInternal, Self::Marker, Self::Kernel, Self::Instruction]
-            .into_iter()
-            .find(|kind| *kind as u8 == number)
+        let all = [
+            Self::Python,
+            Self::Php,
+            Self::PhpInternal,
+            Self::Marker,
+            Self::Kernel,
+            Self::Instruction,
+            Self::Native,
+        ];
+        all.into_iter().find(|kind| *kind as u8 == number)
     }
 }
 

@@ -42,7 +42,7 @@ pub use intern::{Frame, FrameId, FrameKind, Interner, InternerDelta, StackId, St
 pub use live::{LiveFunction, LivePlace, LiveRequest, LiveThread, ThreadState, Window};
 pub use memory_calls::{MemoryCall, MemoryCalls, MemorySite, MemorySum, NativeFrame};
 pub use php::{Jit, Manager, Opcache, PhpAnswer, Preload};
-pub use reading::{Gil, Outcome, RequestFacts, StackReading};
+pub use reading::{Gil, Outcome, RequestFacts, StackReading, Step};
 pub use recording::{
     Batch, Language, Mode, Process, ProcessId, Recording, RecordingInfo, Request, RequestId, Sample,
     SampleBlock, State, Thread, ThreadId, Totals, Wait, WaitReason,

@@ -1,6 +1,6 @@
 //! What one look at one thread of an interpreter gives.
 
-use crate::{StackId, StringId};
+use crate::{FrameId, StackId, StringId};
 
 /// How far a stack that was read from a running target can be trusted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,4 +62,13 @@ pub struct RequestFacts {
     pub started_unix_ns: u64,
     /// Bytes of request memory in use now; 0 if unknown.
     pub memory_bytes: u64,
+}
+
+/// A part of a stack, from its outer end on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Native code has entered the interpreter's loop, which runs the frames that follow, up to the next one of these.
+    Entry,
+    /// A frame.
+    Frame(FrameId),
 }

@@ -26,6 +26,8 @@ pub enum Language {
     Python,
     /// PHP (Zend engine).
     Php,
+    /// None that is interpreted: a program of native code.
+    Native,
 }
 
 /// Which moments count.

@@ -3,7 +3,7 @@
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
 use object::{Endianness, elf, pod};
 
-use crate::symbols::Symbols;
+use crate::symbols::{Symbols, build_id, sections};
 use crate::tables::Tables;
 
 pub(crate) type Header = elf::FileHeader64<Endianness>;
@@ -36,6 +36,9 @@ pub struct Elf {
     loads: Vec<Load>,
     pub(crate) tables: Option<Tables>,
     symbols: Symbols,
+    /// Nothing was stripped from them.
+    has_all_symbols: bool,
+    build_id: Vec<u8>,
 }
 
 impl Elf {
@@ -67,7 +70,33 @@ impl Elf {
             .collect();
         let index = segments.iter().find(|segment| segment.p_type(endian) == elf::PT_GNU_EH_FRAME);
         let tables = index.and_then(|index| Tables::read(read, &loads, index.p_vaddr(endian)));
-        Some(Self { loads, tables, symbols: Symbols::read(read, header, endian).unwrap_or_default() })
+        let sections = sections(read, header, endian);
+        let (symbols, has_all_symbols) = Symbols::read(read, &sections, endian);
+        let build_id = build_id(read, &sections, endian);
+        Some(Self { loads, tables, symbols, has_all_symbols, build_id })
+    }
+
+    /// The number of its build, if functions have no names in it: a file of the same number may have them.
+    pub fn wanted_symbols(&self) -> Option<&[u8]> {
+        (!self.has_all_symbols && !self.build_id.is_empty()).then_some(&self.build_id[..])
+    }
+
+    /// Takes the names of functions from the file that has what was stripped from this one; false if it is another's, or has none.
+    ///
+    /// As with [`Elf::parse`], what is read has bounds.
+    pub fn add_symbols(&mut self, read: &ReadAt<'_>) -> bool {
+        let Some(head) = block(read, 0, size_of::<Header>() as u64, u64::MAX) else { return false };
+        let Ok(header) = Header::parse(&head[..]) else { return false };
+        let Ok(endian) = header.endian() else { return false };
+        let sections = sections(read, header, endian);
+        if self.build_id.is_empty() || build_id(read, &sections, endian) != self.build_id {
+            return false;
+        }
+        let (symbols, has_all) = Symbols::read(read, &sections, endian);
+        if has_all {
+            (self.symbols, self.has_all_symbols) = (symbols, true);
+        }
+        has_all
     }
 
     /// What is to be added to the addresses of the file, where its code is mapped from `file_offset` on, and to `start`; `None` if that is not
@@ -84,6 +113,17 @@ impl Elf {
     /// What is kept of it in memory.
     pub fn len_bytes(&self) -> u64 {
         self.tables.as_ref().map_or(0, Tables::len_bytes).saturating_add(self.symbols.len_bytes())
+    }
+
+    /// Where the function begins that this address of the file is in; `None` if no table says.
+    pub fn begin_of(&self, vaddr: u64) -> Option<u64> {
+        self.tables.as_ref()?.begin_of(vaddr)
+    }
+
+    /// Whether what is at this address is a part of a function that the compiler has put apart from the rest, by the tables.
+    pub fn is_part(&self, vaddr: u64) -> bool {
+        let tables = self.tables.as_ref();
+        tables.is_some_and(|tables| tables.is_part(vaddr, &mut gimli::UnwindContext::new()))
     }
 
     /// The function that this address of the file is in, as people call it.

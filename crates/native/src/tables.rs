@@ -83,6 +83,46 @@ impl Tables {
         usize::try_from(entry.checked_sub(self.frames_vaddr)?).ok()
     }
 
+    fn section(&self) -> (Section<'_>, BaseAddresses) {
+        let mut section = EhFrame::new(self.from(self.frames_vaddr), LittleEndian);
+        section.set_address_size(8);
+        let bases = BaseAddresses::default()
+            .set_eh_frame(self.frames_vaddr)
+            .set_eh_frame_hdr(self.index_vaddr)
+            .set_text(0)
+            .set_got(0);
+        (section, bases)
+    }
+
+    fn entry<'a>(
+        &self,
+        section: &Section<'a>,
+        bases: &BaseAddresses,
+        vaddr: u64,
+    ) -> Option<FrameDescriptionEntry<EndianSlice<'a, LittleEndian>>> {
+        let at = EhFrameOffset(self.find(vaddr)?);
+        let entry = section.fde_from_offset(bases, at, Section::cie_from_offset).ok()?;
+        let is_short = entry.entry_len().max(entry.cie().entry_len()) <= MAX_ENTRY_BYTES;
+        (is_short && entry.contains(vaddr)).then_some(entry)
+    }
+
+    /// Where the function at this address begins; `None` if no table says.
+    pub(crate) fn begin_of(&self, vaddr: u64) -> Option<u64> {
+        let (section, bases) = self.section();
+        self.entry(&section, &bases, vaddr).map(|entry| entry.initial_address())
+    }
+
+    /// Whether what begins there is a part of a function, put apart by the compiler: it begins with what the function has on its stack, not with
+    /// the address that is returned to alone.
+    pub(crate) fn is_part(&self, vaddr: u64, context: &mut UnwindContext<usize>) -> bool {
+        let is_entered = |row: &UnwindTableRow<usize>| {
+            *row.cfa() == gimli::CfaRule::RegisterAndOffset { register: gimli::X86_64::RSP, offset: 8 }
+        };
+        let begin = self.begin_of(vaddr);
+        let entered = begin.and_then(|begin| self.row(begin, context, |_, _, row| is_entered(row)));
+        entered == Some(false)
+    }
+
     /// How the function at this address is unwound there; `None` if no table says.
     pub(crate) fn row<T>(
         &self,
@@ -94,18 +134,8 @@ impl Tables {
             &UnwindTableRow<usize>,
         ) -> T,
     ) -> Option<T> {
-        let mut section = EhFrame::new(self.from(self.frames_vaddr), LittleEndian);
-        section.set_address_size(8);
-        let bases = BaseAddresses::default()
-            .set_eh_frame(self.frames_vaddr)
-            .set_eh_frame_hdr(self.index_vaddr)
-            .set_text(0)
-            .set_got(0);
-        let at = EhFrameOffset(self.find(vaddr)?);
-        let entry = section.fde_from_offset(&bases, at, Section::cie_from_offset).ok()?;
-        if !entry.contains(vaddr) || entry.entry_len().max(entry.cie().entry_len()) > MAX_ENTRY_BYTES {
-            return None;
-        }
+        let (section, bases) = self.section();
+        let entry = self.entry(&section, &bases, vaddr)?;
         let row = entry.unwind_info_for_address(&section, &bases, context, vaddr).ok()?;
         Some(then(&section, &entry, row))
     }

@@ -28,4 +28,4 @@ pub use probe::{Counters, Probe, ProbeError, ProbeOptions, names_threads};
 pub use rung::{BudgetSource, Rung};
 pub use symbols::{KernelSymbol, KernelSymbols};
 pub use wait::{Sleeper, WaitKey, Waited};
-pub use wire::{CopiedStack, Event, KernelAddr, KernelStack, Look};
+pub use wire::{CopiedStack, Event, KernelAddr, KernelStack, Look, NativeCopy};

@@ -5,6 +5,7 @@ use std::fs;
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd as _, AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -36,6 +37,12 @@ const WAIT_MAPS: [&str; 4] = ["waits_0", "waits_1", "sleepers", "generation"];
 const SLOW_PROGRAM: &str = "on_slow_call";
 const SLOW_MAP: &str = "slow_calls";
 
+/// The program that looks at threads where they call a function.
+const FUNCTION_PROGRAM: &str = "on_function";
+
+/// What stacks of native code are copied into, a buffer for each CPU. Their copy needs Linux 5.15.
+const NATIVE_MAP: &str = "natives";
+
 /// Waits that are taken at once.
 const BATCH: u32 = 1_024;
 
@@ -54,6 +61,8 @@ pub struct ProbeOptions {
     pub waits: bool,
     /// Where a thread is in the kernel, its stack there is copied too; of waits, that of those of 0.1 ms and more.
     pub kernel_stacks: bool,
+    /// Where the clock finds a thread, its registers and the inner end of its stack of native code are copied too.
+    pub native_stacks: bool,
 }
 
 /// Why nothing can be sampled in the kernel.
@@ -115,7 +124,7 @@ pub struct Probe {
     known: MapHandle,
     counters: MapHandle,
     symbols: Option<KernelSymbols>,
-    _object: Object,
+    object: Object,
 }
 
 /// What belongs to the programs that see waits.
@@ -153,8 +162,26 @@ impl Probe {
     ///
     /// As for [`Probe::start`].
     pub fn start_at_slow_calls(budget: &BudgetProbe) -> Result<Self, ProbeError> {
-        let options = ProbeOptions { interval_ns: None, waits: false, kernel_stacks: false };
+        let options =
+            ProbeOptions { interval_ns: None, waits: false, kernel_stacks: false, native_stacks: false };
         Self::start_program("on_clock", options, Some(budget))
+    }
+
+    /// Looks at threads where they call the function at `offset` of the file of a program or a library, and at no other time, native stacks
+    /// included: for comparisons with what a debugger sees.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Probe::start`].
+    pub fn start_at_function(file: &Path, offset: usize) -> Result<Self, ProbeError> {
+        let options =
+            ProbeOptions { interval_ns: None, waits: false, kernel_stacks: false, native_stacks: true };
+        let mut probe = Self::start_program(FUNCTION_PROGRAM, options, None)?;
+        let program = find_program(&probe.object, FUNCTION_PROGRAM)?;
+        let link = program.attach_uprobe(false, -1, file, offset).map_err(|error| other(&error))?;
+        drop(program);
+        probe.links.push(link);
+        Ok(probe)
     }
 
     /// The same with a program that does nothing: what the clocks alone cost.
@@ -165,7 +192,12 @@ impl Probe {
     pub fn start_empty(interval_ns: u64) -> Result<Self, ProbeError> {
         Self::start_program(
             "on_clock_empty",
-            ProbeOptions { interval_ns: Some(interval_ns), waits: false, kernel_stacks: false },
+            ProbeOptions {
+                interval_ns: Some(interval_ns),
+                waits: false,
+                kernel_stacks: false,
+                native_stacks: false,
+            },
             None,
         )
     }
@@ -180,7 +212,7 @@ impl Probe {
             return Err(ProbeError::NoTypes);
         }
         let mut open = ObjectBuilder::default().open_memory(OBJECT).map_err(|error| loading(&error))?;
-        configure(&mut open, options, budget.is_some())?;
+        configure(&mut open, options, budget.is_some(), program == FUNCTION_PROGRAM)?;
         if let Some(budget) = budget {
             let known = budget.slow_calls()?;
             for mut map in open.maps_mut().filter(|map| map.name() == SLOW_MAP) {
@@ -239,7 +271,7 @@ impl Probe {
         } else {
             None
         };
-        Ok(Self { ring, inbox, links, waits, targets, known, counters, symbols, _object: object })
+        Ok(Self { ring, inbox, links, waits, targets, known, counters, symbols, object })
     }
 
     /// Has process `pid`, as our pid namespace numbers it, looked at from now on. Events name it `id`.
@@ -249,12 +281,24 @@ impl Probe {
     /// [`ProbeError::Plan`] if the plan asks for more than the program can do; [`ProbeError::Namespace`] if the program
     /// cannot tell which process it is; [`ProbeError::Other`] for too many processes.
     pub fn watch(&self, pid: u32, id: u32, plan: &StackPlan) -> Result<(), ProbeError> {
+        self.watch_target(pid, &wire::target(plan, id).ok_or(ProbeError::Plan)?)
+    }
+
+    /// The same of a process without an interpreter: there is no stack but that of its native code.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Probe::watch`].
+    pub fn watch_bare(&self, pid: u32, id: u32) -> Result<(), ProbeError> {
+        self.watch_target(pid, &wire::bare_target(id))
+    }
+
+    fn watch_target(&self, pid: u32, target: &[u8]) -> Result<(), ProbeError> {
         let own = pid_namespace("self");
         if own.1 != INITIAL_NAMESPACE && pid_namespace(&pid.to_string()) != own {
             return Err(ProbeError::Namespace);
         }
-        let target = wire::target(plan, id).ok_or(ProbeError::Plan)?;
-        self.targets.update(&pid.to_le_bytes(), &target, MapFlags::ANY).map_err(|error| other(&error))?;
+        self.targets.update(&pid.to_le_bytes(), target, MapFlags::ANY).map_err(|error| other(&error))?;
         self.note_change().map_err(|error| other(&error))
     }
 
@@ -397,7 +441,12 @@ pub(crate) fn listen_to_libbpf() {
 }
 
 /// Fills in what the programs are told, and leaves out those that are not wanted.
-fn configure(open: &mut OpenObject, options: ProbeOptions, slow_calls: bool) -> Result<(), ProbeError> {
+fn configure(
+    open: &mut OpenObject,
+    options: ProbeOptions,
+    slow_calls: bool,
+    at_function: bool,
+) -> Result<(), ProbeError> {
     let (device, inode) = match pid_namespace("self") {
         (_, INITIAL_NAMESPACE) => (0, 0),
         other => other,
@@ -406,13 +455,17 @@ fn configure(open: &mut OpenObject, options: ProbeOptions, slow_calls: bool) -> 
         let name = map.name().to_string_lossy().into_owned();
         if name.ends_with(".rodata")
             && let Some(values) = map.initial_value_mut()
-            && let Some(places) = values.get_mut(..24)
+            && let Some(places) = values.get_mut(..32)
         {
             places[..8].copy_from_slice(&device.to_le_bytes());
             places[8..16].copy_from_slice(&inode.to_le_bytes());
-            places[16..].copy_from_slice(&u64::from(options.kernel_stacks).to_le_bytes());
+            places[16..24].copy_from_slice(&u64::from(options.kernel_stacks).to_le_bytes());
+            places[24..].copy_from_slice(&u64::from(options.native_stacks).to_le_bytes());
         }
-        if !options.waits && WAIT_MAPS.contains(&&*name) || !slow_calls && name == SLOW_MAP {
+        let is_unwanted = !options.waits && WAIT_MAPS.contains(&&*name)
+            || !slow_calls && name == SLOW_MAP
+            || !options.native_stacks && name == NATIVE_MAP;
+        if is_unwanted {
             map.set_autocreate(false).map_err(|error| other(&error))?;
         }
     }
@@ -422,6 +475,8 @@ fn configure(open: &mut OpenObject, options: ProbeOptions, slow_calls: bool) -> 
             options.kernel_stacks
         } else if name == SLOW_PROGRAM {
             slow_calls
+        } else if name == FUNCTION_PROGRAM {
+            at_function
         } else {
             options.waits || !WAIT_PROGRAMS.contains(&&*name)
         };

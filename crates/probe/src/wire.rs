@@ -20,10 +20,13 @@ const EVENT_STACK: u32 = 1;
 const EVENT_SAMPLE: u32 = 2;
 const EVENT_WAIT: u32 = 3;
 const EVENT_KERNEL_STACK: u32 = 4;
+const EVENT_NATIVE: u32 = 5;
 const STACK_HEADER: usize = 24;
 const SAMPLE_HEADER: usize = 80;
 const KERNEL_STACK_HEADER: usize = 16;
 const MAX_KERNEL_FRAMES: usize = 127;
+const NATIVE_HEADER: usize = 88;
+const NATIVE_BYTES: usize = 16_384;
 
 const TRUNCATED: u32 = 1;
 const FAILED: u32 = 2;
@@ -99,6 +102,25 @@ pub struct Look {
     pub kernel: Vec<KernelAddr>,
 }
 
+/// What a thread does outside of the kernel: its registers, and the inner end of its stack of native code.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NativeCopy {
+    /// Of the target.
+    pub id: u32,
+    /// That of the look which it belongs to, and which comes next of that thread.
+    pub time_ns: u64,
+    /// As our pid namespace numbers it.
+    pub tid: u32,
+    /// `rip`
+    pub ip: u64,
+    /// `rsp`
+    pub sp: u64,
+    /// `rbx`, `rbp`, `r12` to `r15`
+    pub registers: [u64; 6],
+    /// What is on the stack from `sp` on.
+    pub stack: Vec<u8>,
+}
+
 /// What the kernel tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -108,6 +130,8 @@ pub enum Event {
     Look(Look),
     /// A stack of the kernel's own that was not known.
     KernelStack(KernelStack),
+    /// A stack of native code, before its look.
+    Native(NativeCopy),
 }
 
 /// What the kernel has to know of a target; `None` if it does not fit what it has room for.
@@ -168,6 +192,13 @@ pub(crate) fn target(plan: &StackPlan, id: u32) -> Option<[u8; TARGET_BYTES]> {
     bytes.try_into().ok()
 }
 
+/// The same of a program without an interpreter.
+pub(crate) fn bare_target(id: u32) -> [u8; TARGET_BYTES] {
+    let mut bytes = [0; TARGET_BYTES];
+    bytes[TARGET_BYTES - 8..TARGET_BYTES - 4].copy_from_slice(&id.to_le_bytes());
+    bytes
+}
+
 /// Takes an event apart; `None` if it is none of ours.
 pub(crate) fn parse(bytes: &[u8]) -> Option<Event> {
     let u32_at = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
@@ -194,6 +225,22 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<Event> {
                 key: u64_at(8)?,
                 addrs: addrs.collect::<Option<_>>()?,
                 frames: records.flat_map(|record| &record[..len]).copied().collect(),
+            }))
+        }
+        EVENT_NATIVE => {
+            let len = usize::try_from(u32_at(20)?).ok().filter(|len| *len <= NATIVE_BYTES)?;
+            let mut registers = [0; 6];
+            for (register, at) in registers.iter_mut().rev().zip((40..).step_by(8)) {
+                *register = u64_at(at)?;
+            }
+            Some(Event::Native(NativeCopy {
+                id: u32_at(4)?,
+                time_ns: u64_at(8)?,
+                tid: u32_at(16)?,
+                ip: u64_at(24)?,
+                sp: u64_at(32)?,
+                registers,
+                stack: bytes.get(NATIVE_HEADER..)?.get(..len)?.to_vec(),
             }))
         }
         kind @ (EVENT_SAMPLE | EVENT_WAIT) => {
@@ -275,6 +322,29 @@ mod tests {
         assert_eq!(parse(&bytes), Some(Event::KernelStack(expected)));
         put(&mut bytes, 4, &9_u32.to_le_bytes());
         assert_eq!(parse(&bytes), None);
+    }
+
+    #[test]
+    fn a_native_stack_is_told_with_its_registers() {
+        let mut bytes = vec![0; NATIVE_HEADER + 16];
+        put(&mut bytes, 0, &EVENT_NATIVE.to_le_bytes());
+        put(&mut bytes, 20, &16_u32.to_le_bytes());
+        for (number, at) in (1_u64..).zip((24..NATIVE_HEADER).step_by(8)) {
+            put(&mut bytes, at, &number.to_le_bytes());
+        }
+        put(&mut bytes, NATIVE_HEADER, &[9; 16]);
+        let expected = NativeCopy {
+            ip: 1,
+            sp: 2,
+            registers: [8, 7, 6, 5, 4, 3],
+            stack: vec![9; 16],
+            ..NativeCopy::default()
+        };
+        assert_eq!(parse(&bytes), Some(Event::Native(expected)));
+        for claim in [17, NATIVE_BYTES as u32 + 1, u32::MAX] {
+            put(&mut bytes, 20, &claim.to_le_bytes());
+            assert_eq!(parse(&bytes), None, "{claim}");
+        }
     }
 
     #[test]

@@ -1,18 +1,23 @@
 //! The sampler that the kernel calls: stacks of threads that run or go to wait, copied while they stand still.
 
 use std::collections::{HashMap, HashSet};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use slip_model::{Endpoint, Mode, Request, RequestId, Sample, StackId, State, Wait, WaitReason};
 use slip_probe::{
-    BudgetProbe, Event, Look, Probe, ProbeError, ProbeOptions, RunStart, SlowCall, WaitKey, Waited,
+    BudgetProbe, Event, Look, NativeCopy, Probe, ProbeError, ProbeOptions, RunStart, SlowCall, WaitKey,
+    Waited,
 };
 use slip_remote::{Activity, Copied, StackPlan};
 use slip_zend::CodeCache;
 
+use crate::bare::BareProcess;
 use crate::books::Books;
 use crate::copied_stacks::CopiedStacks;
 use crate::kernel_stacks::KernelStacks;
+use crate::native_code::Files;
+use crate::native_stacks::{NativeStacks, splice};
 use crate::outside::Options;
 use crate::process::{Sampled, WatchedProcess};
 use crate::schedule::{monotonic_ns, sleep_until};
@@ -45,12 +50,17 @@ pub struct KernelSampler {
     options: Options,
     probe: Probe,
     processes: Vec<Target>,
+    /// Programs of native code.
+    bare: Vec<BareProcess>,
     last_id: u32,
     code: CodeCache,
     /// Events that had no room in the ring, as far as they have been counted.
     lost: u64,
     next_take_ns: u64,
     kernel_stacks: KernelStacks,
+    /// Native code, and what was copied of it for looks that are yet to come, by thread.
+    files: Files,
+    natives: HashMap<u32, NativeCopy>,
     /// What is known of waits that may still end, wherever in the kernel.
     waits: HashMap<WaitKey, Place>,
     /// Processes that have ended, of which some waits may not have been taken yet, with the turn.
@@ -134,6 +144,7 @@ struct Target {
     process: WatchedProcess,
     plan: StackPlan,
     stacks: CopiedStacks,
+    natives: NativeStacks,
     is_gone: bool,
     /// Stacks that were taken now have been named already.
     has_begun: bool,
@@ -151,6 +162,7 @@ impl KernelSampler {
             interval_ns: (options.mode != Mode::Offcpu).then_some(interval_ns),
             waits: matches!(options.mode, Mode::Wall | Mode::Offcpu),
             kernel_stacks: !options.without_kernel_stacks,
+            native_stacks: options.native,
         })?;
         Ok(Self::of(probe, options))
     }
@@ -169,6 +181,18 @@ impl KernelSampler {
         Ok(Self { trace: Some(Trace::new(on_call)), ..sampler })
     }
 
+    /// A sampler that looks at threads where they call the function at `offset` of a file, and at no other time: for comparisons with what a
+    /// debugger sees.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Probe::start`].
+    pub fn start_at_function(file: &Path, offset: usize) -> Result<Self, ProbeError> {
+        let options =
+            Options { mode: Mode::Cpu, native: true, without_kernel_stacks: true, ..Options::default() };
+        Ok(Self::of(Probe::start_at_function(file, offset)?, options))
+    }
+
     fn of(probe: Probe, options: Options) -> Self {
         // What collects garbage is not copied with a stack.
         let options = Options { without_gc: true, ..options };
@@ -176,11 +200,14 @@ impl KernelSampler {
             options,
             probe,
             processes: Vec::new(),
+            bare: Vec::new(),
             last_id: 0,
             code: CodeCache::default(),
             lost: 0,
             next_take_ns: 0,
             kernel_stacks: KernelStacks::default(),
+            files: Files::default(),
+            natives: HashMap::new(),
             waits: HashMap::new(),
             gone: Vec::new(),
             turn: 0,
@@ -218,6 +245,9 @@ impl KernelSampler {
             target.has_begun = false;
             target.is_gone |= !target.process.is_there(now_ns);
         }
+        for process in &mut self.bare {
+            process.look(now_ns, self.options, &mut self.code);
+        }
         // The calls first: their stacks have been told then, but for some that come with the next look.
         let slow = self.take_slow();
         self.take_events(now_ns, sink);
@@ -250,6 +280,9 @@ impl KernelSampler {
                 Event::KernelStack(stack) => {
                     let forgotten = self.kernel_stacks.insert(&stack, &mut sink.interner);
                     self.probe.forget_stacks(forgotten.into_iter());
+                }
+                Event::Native(copy) => {
+                    self.natives.insert(copy.tid, copy);
                 }
                 Event::Look(look) => {
                     self.store(&look, (now, monotonic_ns), monotonic_ns.saturating_sub(now_ns), sink);
@@ -333,6 +366,21 @@ impl KernelSampler {
     }
 
     fn store(&mut self, look: &Look, (now, now_ns): (Instant, u64), start_ns: u64, sink: &mut Sink) {
+        // Each look has its own, or none.
+        let native = self.natives.remove(&look.tid);
+        let native = native.filter(|copy| copy.id == look.id && copy.time_ns == look.time_ns);
+        if let Some(process) = self.bare.iter_mut().find(|process| process.id == look.id) {
+            let times = (look.time_ns.saturating_sub(start_ns), now_ns);
+            let mut sample = process.see(look, native.as_ref(), times, &self.files, sink);
+            match look.wait {
+                Some(key) => self.note_place(key, sample),
+                None => {
+                    sample.stack = self.kernel_stacks.push(sample.stack, &look.kernel, &mut sink.interner);
+                    sink.push(sample);
+                }
+            }
+            return;
+        }
         let Some(target) = self.processes.iter_mut().find(|target| target.id == look.id) else {
             self.see_slow(look, Err(NoStack::Unreadable));
             return;
@@ -387,6 +435,14 @@ impl KernelSampler {
             }
             (Some(mut sample), None) => {
                 if !sample.state.has(State::IDLE) {
+                    if let Some(copy) = native {
+                        let steps = if sample.stack.0 == 0 { Vec::new() } else { target.process.steps(sink) };
+                        let pid = target.process.pid();
+                        let walk = target.natives.walk(pid, now_ns, &copy, &self.files, &mut sink.interner);
+                        let frames = splice(&steps, &walk, &mut sink.interner);
+                        let push = |stack, frame| sink.interner.push(stack, frame);
+                        sample.stack = frames.into_iter().fold(StackId(0), push);
+                    }
                     sample.stack = self.kernel_stacks.push(sample.stack, &look.kernel, &mut sink.interner);
                 }
                 sink.push(sample);
@@ -447,8 +503,18 @@ impl Sampler for KernelSampler {
              dropped and counted as torn",
             "stacks of more than 128 frames lack their outer end, and say so",
             "the line of the innermost PHP function is not known while code runs that opcache's JIT has compiled",
-            "C functions below Python code, and native frames, are not shown, nor that a function of Python collects garbage",
+            "that a function of Python collects garbage is not shown",
         ];
+        let natives = if self.options.native {
+            &[
+                "native functions are not shown of waits, nor of code between functions that has no tables for exceptions and no frame \
+                 pointers, nor further out than 16 KB of a stack; where that, or a loop that was just entered, leaves open which of \
+                 them have called which of the interpreter's, `[not spliced]` stands between them",
+            ][..]
+        } else {
+            &["C functions below Python code, and native frames, are not shown"]
+        };
+        let always = always.into_iter().chain(natives.iter().copied());
         let is_without = self.options.without_kernel_stacks.then_some("what runs in the kernel is not shown");
         if self.options.mode == Mode::Cpu {
             return mode.into_iter().chain(always).chain(is_without).map(str::to_owned).collect();
@@ -462,12 +528,24 @@ impl Sampler for KernelSampler {
 
     fn add(&mut self, pid: u32, now_ns: u64, sink: &mut Sink) -> Result<(), TargetIssue> {
         let mut process = match WatchedProcess::attach(pid, now_ns, self.options, sink, &mut self.code) {
+            Err(issue @ TargetIssue::NotAnInterpreter { .. }) if self.options.native => {
+                self.last_id += 1;
+                let process = BareProcess::open(pid, self.last_id, now_ns, issue.clone(), sink)?;
+                if self.probe.watch_bare(pid, self.last_id).is_err() {
+                    return Err(issue);
+                }
+                self.bare.push(process);
+                return Ok(());
+            }
             Err(issue @ TargetIssue::NotAnInterpreter { .. }) => {
                 return Books::add_native(self.books.as_mut(), pid, issue);
             }
             other => other?,
         };
         process.leave_activity();
+        if self.options.native {
+            process.list_steps();
+        }
         let reason = "its threads do not say where their state is".to_owned();
         let plan = process.plan().ok_or(TargetIssue::NeedsOutside { reason })?;
         self.last_id += 1;
@@ -486,6 +564,7 @@ impl Sampler for KernelSampler {
             process,
             plan,
             stacks: CopiedStacks::default(),
+            natives: NativeStacks::default(),
             is_gone: false,
             has_begun: false,
         });
@@ -515,7 +594,12 @@ impl Sampler for KernelSampler {
         if let Some(trace) = &mut self.trace {
             trace.end(pid);
         }
-        let Self { processes, code, probe, gone, turn, .. } = self;
+        let Self { processes, bare, code, probe, gone, turn, .. } = self;
+        for process in bare.extract_if(.., |process| process.pid() == pid) {
+            probe.forget(pid);
+            gone.push((process.id, *turn));
+            process.finish(now_ns, sink);
+        }
         for mut target in processes.extract_if(.., |target| target.process.pid() == pid) {
             probe.forget(pid);
             gone.push((target.id, *turn));
@@ -526,7 +610,8 @@ impl Sampler for KernelSampler {
 
     fn pids(&self) -> Vec<u32> {
         let natives = self.books.iter().flat_map(|books| books.natives());
-        self.processes.iter().map(|target| target.process.pid()).chain(natives.copied()).collect()
+        let bare = self.bare.iter().map(BareProcess::pid);
+        self.processes.iter().map(|target| target.process.pid()).chain(natives.copied()).chain(bare).collect()
     }
 
     fn open_requests(&self) -> Vec<Request> {
@@ -567,6 +652,7 @@ impl Sampler for KernelSampler {
             .iter()
             .filter(|target| target.is_gone)
             .map(|target| target.process.pid())
+            .chain(self.bare.iter().filter(|process| process.is_gone).map(BareProcess::pid))
             .chain(natives.into_iter().flatten())
             .collect();
         for pid in &gone {

@@ -4,6 +4,7 @@
 //! an output format and never prints.
 
 mod ask;
+mod bare;
 mod books;
 mod copied_stacks;
 mod facts;
@@ -17,7 +18,9 @@ mod left_out;
 mod live;
 mod malloc;
 mod malloc_page;
+mod native_code;
 mod native_sites;
+mod native_stacks;
 mod outside;
 mod process;
 mod program;

@@ -1,16 +1,12 @@
 //! Names who calls for memory, in programs without an interpreter: their stacks are unwound while they live.
 
-use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
-use std::fs::{self, File};
-use std::os::unix::fs::FileExt as _;
-use std::path::PathBuf;
-use std::sync::Arc;
 
 use slip_model::{MemoryCall, MemoryCalls, MemorySite, MemorySum, NativeFrame};
-use slip_native::{Code, Elf, End, Mapped, Registers, Stack, unwind};
+use slip_native::{End, Registers};
 use slip_probe::{MemoryCounts, MemoryPlace, MemoryStack};
-use slip_remote::{FileId, Mapping, open_mapped, parse_maps};
+
+use crate::native_code::{Files, NativeProcess};
 
 /// Sites that are told: the others have next to no time.
 const MAX_SITES: usize = 48;
@@ -20,15 +16,6 @@ const MAX_FRAMES: usize = 32;
 
 /// Different stacks that are kept. A program may have ever new ones.
 const MAX_STACKS: usize = 4_096;
-
-/// Mappings of a process with code that are known.
-const MAX_MODULES: usize = 4_096;
-
-/// Names of addresses that are kept of a process.
-const MAX_NAMES: usize = 1 << 16;
-
-/// What is kept of files, all together. A browser's have 100 MiB.
-const MAX_FILES_BYTES: u64 = 512 << 20;
 
 /// What is known of who calls for memory.
 #[derive(Debug, Default)]
@@ -49,23 +36,6 @@ struct SeenStack {
     is_cut: bool,
 }
 
-/// Where a process has its code.
-#[derive(Debug, Default)]
-struct NativeProcess {
-    /// By address.
-    modules: Vec<Module>,
-    /// The program that it ran when they were read.
-    program: PathBuf,
-    names: HashMap<u64, NativeFrame>,
-}
-
-#[derive(Debug)]
-struct Module {
-    mapping: Mapping,
-    /// The file, and what is to be added to its addresses; read when it is needed.
-    file: OnceCell<Option<(Arc<Elf>, u64)>>,
-}
-
 impl NativeSites {
     /// A process without an interpreter is watched, or one that is about to become a program.
     pub(crate) fn expect(&mut self, pid: u32) {
@@ -79,7 +49,7 @@ impl NativeSites {
         }
         for stack in stacks {
             let Some(process) = self.processes.get_mut(&stack.place.pid) else { continue };
-            let seen = process.unwind(stack, &self.files);
+            let seen = unwind(process, stack, &self.files);
             let Some(number) = self.number(seen) else { continue };
             self.unwound += 1;
             let ways = self.ways.entry(stack.place).or_default();
@@ -131,6 +101,21 @@ impl NativeSites {
     }
 }
 
+fn unwind(process: &mut NativeProcess, stack: &MemoryStack, files: &Files) -> SeenStack {
+    let [bx, bp, r12_to_15 @ ..] = stack.registers;
+    let MemoryPlace { pid, ip, sp, .. } = stack.place;
+    let registers = Registers { ip, sp, bx, bp, r12_to_15 };
+    let mut walk = process.walk(pid, &registers, &stack.bytes, files);
+    if walk.end == End::Lost {
+        // It may have loaded a library since.
+        process.read_modules(pid);
+        walk = process.walk(pid, &registers, &stack.bytes, files);
+    }
+    let is_cut = walk.end != End::Outermost || walk.addrs.len() > MAX_FRAMES;
+    let frames = walk.addrs.into_iter().take(MAX_FRAMES).map(|addr| process.name(pid, addr, files)).collect();
+    SeenStack { frames, is_cut }
+}
+
 fn add(to: &mut MemorySum, calls: u64, ns: u64) {
     to.calls = to.calls.saturating_add(calls);
     to.ns = to.ns.saturating_add(ns);
@@ -150,145 +135,6 @@ fn divide(sum: &MemorySum, ways: &[(usize, u64)]) -> Vec<(u64, u64)> {
             own
         })
         .collect()
-}
-
-impl NativeProcess {
-    /// Looks where the code is if it runs another program than before.
-    fn follow(&mut self, pid: u32) {
-        // One that has ended has none, and what was there is kept.
-        if let Ok(program) = fs::read_link(format!("/proc/{pid}/exe"))
-            && (program != self.program || self.modules.is_empty())
-        {
-            self.read_modules(pid);
-            self.program = program;
-        }
-    }
-
-    fn read_modules(&mut self, pid: u32) {
-        let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
-        let maps = parse_maps(&String::from_utf8_lossy(&maps));
-        if maps.is_empty() {
-            return;
-        }
-        let known = std::mem::take(&mut self.modules);
-        let mut known: HashMap<u64, Module> =
-            known.into_iter().map(|module| (module.mapping.start, module)).collect();
-        let code = maps.into_iter().filter(|mapping| mapping.executable).take(MAX_MODULES);
-        self.modules = code
-            .map(|mapping| {
-                let same = known.remove(&mapping.start).filter(|known| known.mapping == mapping);
-                same.unwrap_or_else(|| Module { mapping, file: OnceCell::new() })
-            })
-            .collect();
-        self.names.clear();
-    }
-
-    fn unwind(&mut self, stack: &MemoryStack, files: &Files) -> SeenStack {
-        let [bx, bp, r12_to_15 @ ..] = stack.registers;
-        let MemoryPlace { pid, ip, sp, .. } = stack.place;
-        let registers = Registers { ip, sp, bx, bp, r12_to_15 };
-        let bytes = Stack { begin: sp, bytes: &stack.bytes };
-        let mut walk = unwind(&Loaded { pid, modules: &self.modules, files }, &registers, &bytes);
-        if walk.end == End::Lost {
-            // It may have loaded a library since.
-            self.read_modules(pid);
-            walk = unwind(&Loaded { pid, modules: &self.modules, files }, &registers, &bytes);
-        }
-        let is_cut = walk.end != End::Outermost || walk.addrs.len() > MAX_FRAMES;
-        let frames =
-            walk.addrs.into_iter().take(MAX_FRAMES).map(|addr| self.name(pid, addr, files)).collect();
-        SeenStack { frames, is_cut }
-    }
-
-    fn name(&mut self, pid: u32, addr: u64, files: &Files) -> NativeFrame {
-        if let Some(name) = self.names.get(&addr) {
-            return name.clone();
-        }
-        let loaded = Loaded { pid, modules: &self.modules, files };
-        let path = loaded.module(addr).map_or("", |module| &module.mapping.path);
-        let function = match loaded.at(addr) {
-            Some(Mapped::File { elf, bias }) => elf.function_at(addr.wrapping_sub(bias)),
-            _ => None,
-        };
-        let module = path.rsplit('/').next().unwrap_or_default().to_owned();
-        let name = NativeFrame { function: function.unwrap_or_default(), module };
-        if self.names.len() >= MAX_NAMES {
-            self.names.clear();
-        }
-        self.names.insert(addr, name.clone());
-        name
-    }
-}
-
-/// The code of a process, with the files that it is in.
-struct Loaded<'a> {
-    pid: u32,
-    modules: &'a [Module],
-    files: &'a Files,
-}
-
-impl<'a> Loaded<'a> {
-    fn module(&self, addr: u64) -> Option<&'a Module> {
-        let behind = self.modules.partition_point(|module| module.mapping.start <= addr);
-        let module = self.modules.get(behind.checked_sub(1)?)?;
-        (addr < module.mapping.end).then_some(module)
-    }
-}
-
-impl Code for Loaded<'_> {
-    fn at(&self, addr: u64) -> Option<Mapped<'_>> {
-        let module = self.module(addr)?;
-        let file = module.file.get_or_init(|| {
-            let elf = self.files.of(self.pid, &module.mapping)?;
-            let bias = elf.bias(module.mapping.start, module.mapping.file_offset)?;
-            Some((elf, bias))
-        });
-        Some(match file {
-            Some((elf, bias)) => Mapped::File { elf, bias: *bias },
-            None => Mapped::Bare,
-        })
-    }
-}
-
-/// Files that have been read: processes share them.
-#[derive(Debug, Default)]
-struct Files {
-    known: RefCell<HashMap<FileId, Option<Arc<Elf>>>>,
-    /// The kernel's own, which is of no file and the same for all.
-    kernels: OnceCell<Option<Arc<Elf>>>,
-    bytes: Cell<u64>,
-}
-
-impl Files {
-    fn of(&self, pid: u32, mapping: &Mapping) -> Option<Arc<Elf>> {
-        if mapping.path == "[vdso]" {
-            return self.kernels.get_or_init(own_vdso).clone();
-        }
-        let (file, id) = open_mapped(pid, mapping)?;
-        if let Some(known) = self.known.borrow().get(&id) {
-            return known.clone();
-        }
-        if self.bytes.get() > MAX_FILES_BYTES {
-            return None;
-        }
-        let read = |at: u64, buf: &mut [u8]| file.read_exact_at(buf, at).is_ok();
-        let elf = Elf::parse(&read).map(Arc::new);
-        self.bytes.set(self.bytes.get().saturating_add(elf.as_ref().map_or(0, |elf| elf.len_bytes())));
-        self.known.borrow_mut().insert(id, elf.clone());
-        elf
-    }
-}
-
-/// The code that the kernel gives to each process, from our own memory.
-fn own_vdso() -> Option<Arc<Elf>> {
-    let maps = parse_maps(&fs::read_to_string("/proc/self/maps").ok()?);
-    let mapping = maps.into_iter().find(|mapping| mapping.path == "[vdso]")?;
-    let memory = File::open("/proc/self/mem").ok()?;
-    let read = |at: u64, buf: &mut [u8]| {
-        let addr = mapping.start.checked_add(at).filter(|addr| *addr < mapping.end);
-        addr.is_some_and(|addr| memory.read_exact_at(buf, addr).is_ok())
-    };
-    Elf::parse(&read).map(Arc::new)
 }
 
 #[cfg(test)]
@@ -337,11 +183,5 @@ mod tests {
         assert_eq!(parts.iter().map(|part| part.0).sum::<u64>(), 5);
         assert_eq!(parts.iter().map(|part| u128::from(part.1)).sum::<u128>(), u128::from(u64::MAX));
         assert_eq!(divide(&sum, &[]), []);
-    }
-
-    #[test]
-    fn the_code_of_the_kernel_is_read_from_our_own_memory() {
-        let elf = own_vdso().unwrap();
-        assert!(elf.bias(0x7000, 0).is_some());
     }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use slip_cpython::Interpreter;
 use slip_model::{
     Frame, FrameKind, Gil, Interner, Language, Outcome, Process, ProcessId, Request, RequestFacts, RequestId,
-    Sample, StackReading, State, Thread, ThreadId,
+    Sample, StackReading, State, Step, Thread, ThreadId,
 };
 use slip_remote::{
     Activity, ActivityReader, Copied, LiveProcess, OpenError, Pause, ReadError, StackPlan, WaitPlace,
@@ -26,7 +26,7 @@ use crate::{Sink, TargetIssue, UNREADABLE};
 const REOPEN_AFTER_FAILURES: u32 = 10;
 
 /// So often a process is asked whether it still runs the same program: a system call that most samples need not pay.
-const SAME_PROGRAM_INTERVAL_NS: u64 = 250_000_000;
+pub(crate) const SAME_PROGRAM_INTERVAL_NS: u64 = 250_000_000;
 
 /// Most looks at threads that wait already when a process is added.
 const MAX_LOOKS: u32 = 8;
@@ -345,6 +345,23 @@ impl WatchedProcess {
             return None;
         }
         Some(sample)
+    }
+
+    /// From now on [`WatchedProcess::steps`] knows what stacks are made of.
+    pub(crate) fn list_steps(&mut self) {
+        if let Reader::Php(engine) = &mut self.reader {
+            engine.list_steps();
+        }
+    }
+
+    /// What the stack that was seen last is made of, the outermost first.
+    pub(crate) fn steps(&mut self, sink: &mut Sink) -> Vec<Step> {
+        match &mut self.reader {
+            Reader::Python(interpreter) => {
+                interpreter.steps_copied(&self.memory, &mut sink.interner).unwrap_or_default()
+            }
+            Reader::Php(engine) => engine.steps().to_vec(),
+        }
     }
 
     /// What is known of thread `tid` of which no stack could be had: that it waits. `None` if it was never seen.
@@ -770,18 +787,25 @@ fn activities(pid: u32) -> Vec<(u32, Activity)> {
 }
 
 /// The number of a process or thread in its own pid namespace.
-fn innermost(id: u32) -> Option<u32> {
+pub(crate) fn innermost(id: u32) -> Option<u32> {
     status_value(id, "NSpid")?.split_whitespace().last()?.parse().ok()
 }
 
-fn comm(pid: u32, tid: u32, interner: &mut Interner) -> slip_model::StringId {
+/// Whether an interpreter is found in a process, be it one that cannot be read or not yet.
+pub(crate) fn has_interpreter(pid: u32, options: Options, code: &mut CodeCache) -> bool {
+    // Anew: what was opened before knows where its code was then.
+    let found = LiveProcess::open(pid).map(|memory| find_reader(&memory, options, code));
+    found.is_ok_and(|found| !matches!(found, Err(TargetIssue::NotAnInterpreter { .. })))
+}
+
+pub(crate) fn comm(pid: u32, tid: u32, interner: &mut Interner) -> slip_model::StringId {
     // The kernel cuts names after 15 bytes, also within a character.
     let name = std::fs::read(format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default();
     interner.string(String::from_utf8_lossy(&name).trim_end())
 }
 
 /// What to call a process.
-fn title(pid: u32, language: Language) -> String {
+pub(crate) fn title(pid: u32, language: Language) -> String {
     let title = title::title(&command_line(pid), language);
     if title.is_empty() { process_stat(pid).map_or_else(String::new, |stat| stat.comm) } else { title }
 }

@@ -25,7 +25,13 @@ const PERIOD: Duration = Duration::from_millis(10);
 
 /// A clock, or `None` where the kernel lets nobody have one.
 fn start_clock() -> Option<Probe> {
-    match Probe::start(ProbeOptions { interval_ns: Some(INTERVAL_NS), waits: false, kernel_stacks: true }) {
+    let options = ProbeOptions {
+        interval_ns: Some(INTERVAL_NS),
+        waits: false,
+        kernel_stacks: true,
+        native_stacks: false,
+    };
+    match Probe::start(options) {
         Ok(clock) => Some(clock),
         Err(error @ (ProbeError::Denied(_) | ProbeError::NoTypes)) => {
             skip("stacks copied in the kernel", &error.to_string());

@@ -33,6 +33,16 @@ pub fn open_mapped(pid: u32, mapping: &Mapping) -> Option<(File, FileId)> {
         .or_else(|| if mapping.deleted { None } else { open(&root, 0) })
 }
 
+/// Opens the file with what was stripped from the one with this build number, as distributions install it, as process `pid` has it or as we
+/// have it; `None` if there is none.
+pub fn open_debug_file(pid: u32, build_id: &[u8]) -> Option<File> {
+    let (first, rest) = build_id.split_first()?;
+    let rest: String = rest.iter().map(|byte| format!("{byte:02x}")).collect();
+    let path = format!("/usr/lib/debug/.build-id/{first:02x}/{rest}.debug");
+    let paths = [PathBuf::from(format!("/proc/{pid}/root{path}")), PathBuf::from(path)];
+    paths.iter().find_map(|path| open(path, 0)).map(|(file, _)| file)
+}
+
 fn open(path: &Path, inode: u64) -> Option<(File, FileId)> {
     // A target may put a pipe in the place of its file: opening that would wait for ever.
     let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path).ok()?;

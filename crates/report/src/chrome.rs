@@ -182,6 +182,7 @@ fn kind(kind: FrameKind) -> &'static str {
         FrameKind::Python => "python",
         FrameKind::Php => "php",
         FrameKind::PhpInternal => "php internal",
+        FrameKind::Native => "native",
         FrameKind::Kernel => "kernel",
         FrameKind::Marker | FrameKind::Instruction => "marker",
     }

@@ -110,6 +110,7 @@ enum Category {
     Python,
     Php,
     PhpInternal,
+    Native,
     Kernel,
     Engine,
     Waits,
@@ -119,11 +120,12 @@ enum Category {
 
 impl Category {
     /// By number. The profiler needs one that is grey.
-    const ALL: [(Self, &'static str, &'static str); 9] = [
+    const ALL: [(Self, &'static str, &'static str); 10] = [
         (Self::Other, "Other", "grey"),
         (Self::Python, "Python", "yellow"),
         (Self::Php, "PHP", "purple"),
         (Self::PhpInternal, "PHP internal", "blue"),
+        (Self::Native, "Native", "magenta"),
         (Self::Kernel, "Kernel", "orange"),
         (Self::Engine, "Engine", "lightblue"),
         (Self::Waits, "Waits", "red"),

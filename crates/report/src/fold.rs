@@ -207,13 +207,17 @@ impl FunctionTree {
 
 /// A function with its place, `Class::method (file.php:12)`: what py-spy and Excimer users expect of a frame, and the
 /// same for all lines of the function, so that it is one box in a flame graph. Functions of the kernel end in `_[k]`, by which tools
-/// colour them, after their module if they have one: `nft_do_chain [nf_tables]_[k]`.
+/// colour them, after their module if they have one: `nft_do_chain [nf_tables]_[k]`. Native ones have what they are of behind them:
+/// `pcre2_match_8 [libpcre2-8.so.0]`.
 pub(crate) fn function_label(interner: &Interner, function: &Function, special: &[char]) -> String {
     let name = interner.text(function.name);
     let name = if name.is_empty() { "[unnamed]".into() } else { clean_also(name, special) };
     let file = clean_also(interner.text(function.file), special);
     if function.kind == FrameKind::Kernel {
         return if file.is_empty() { format!("{name}_[k]") } else { format!("{name} {file}_[k]") };
+    }
+    if function.kind == FrameKind::Native && !file.is_empty() {
+        return format!("{name} {file}");
     }
     match (file.is_empty(), function.first_line) {
         (true, _) => name.into_owned(),

@@ -130,9 +130,13 @@ fn groups(text: &mut String, recording: &Recording, summary: &Summary, options: 
         let language = match group.language {
             Language::Php => "PHP",
             Language::Python => "Python",
+            Language::Native => "native code",
         };
-        let versions = code(&group.versions.join(", "), 20, true);
-        let name = format!("{}, {language} {versions}", code(&group.title, NAME, true));
+        let versions = group.versions.join(", ");
+        // A program of native code has none.
+        let versions =
+            if versions.is_empty() { String::new() } else { format!(" {}", code(&versions, 20, true)) };
+        let name = format!("{}, {language}{versions}", code(&group.title, NAME, true));
         let workers = if group.threads > group.workers {
             format!("{} ({} threads)", group.workers, group.threads)
         } else {

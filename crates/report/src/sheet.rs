@@ -100,6 +100,7 @@ fn target(sheet: &Sheet, style: Style) -> String {
         let language = match kind.language {
             Language::Php => "PHP",
             Language::Python => "CPython",
+            Language::Native => "native code",
         };
         let plural = if kind.count == 1 { "process" } else { "processes" };
         let title = if kind.title.is_empty() { String::new() } else { format!("{}, ", name(&kind.title)) };

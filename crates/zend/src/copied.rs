@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use slip_model::{Interner, Outcome};
+use slip_model::{Interner, Outcome, Step};
 use slip_remote::{Copied, Memory, PlanRange, ReadError, RemoteAddr, StackPlan};
 
 use crate::bytes::addr_at;
@@ -52,6 +52,16 @@ impl Engine {
             .and_then(|moment| self.complete(memory, interner, code, options, moment, out));
         self.swap_buffers(&mut code.buffers);
         result
+    }
+
+    /// From now on it is known of each stack what it is made of: [`Engine::steps`].
+    pub fn list_steps(&mut self) {
+        self.frames.steps = Some(Vec::new());
+    }
+
+    /// What the stack that was named last is made of, the outermost first.
+    pub fn steps(&self) -> &[Step] {
+        self.frames.steps.as_deref().unwrap_or_default()
     }
 
     fn name<M: Memory + ?Sized>(

@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use slip_model::{Frame, FrameKind, Interner, StackId, StringId};
+use slip_model::{Frame, FrameKind, Interner, StackId, Step, StringId};
 use slip_remote::{FrameLayout, Memory, ReadError, RemoteAddr, prefetch, read_u64};
 
 use crate::bytes::{Batch, ByAddr, addr_at, u8_at, u32_at};
@@ -127,6 +127,8 @@ pub(crate) struct Frames {
     pub(crate) buffers: Box<Buffers>,
     last: LastPrivate,
     texts: Option<Texts>,
+    /// What the last stack is made of, if that is wanted.
+    pub(crate) steps: Option<Vec<Step>>,
 }
 
 /// What stacks are named with. Nothing in here lasts from one sample to the next.
@@ -204,6 +206,7 @@ impl Frames {
             buffers: Box::default(),
             last: LastPrivate::default(),
             texts: None,
+            steps: None,
         }
     }
 
@@ -318,8 +321,11 @@ impl Frames {
         {
             return Ok(None);
         }
-        // Generators are not called by their neighbours.
-        let is_plain = !truncated && self.delegations.is_empty();
+        if let Some(steps) = &mut self.steps {
+            steps.clear();
+        }
+        // Generators are not called by their neighbours. Of a stack that is known it is not known what it is made of.
+        let is_plain = !truncated && self.delegations.is_empty() && self.steps.is_none();
         let (known, mut node) = if is_plain { self.known_frames(&code.paths) } else { (0, Node::root()) };
         let unknown = self.buffers.raw.len() - known;
         if unknown > 0 {
@@ -968,12 +974,21 @@ impl Frames {
         let shown =
             [opening.map(|kind| internal(self.construct(kind, texts))), frame, frameless.map(internal)];
         let (mut stack, mut script) = (node.stack, node.script);
-        for frame in shown.into_iter().flatten() {
+        // The engine calls its loop for code that is not called by code, a generator that waits for another one excepted.
+        let is_entry = raw.top && raw.linked && matches!(function.kind, Kind::User | Kind::Code);
+        for (number, frame) in shown.into_iter().enumerate() {
+            if let Some(steps) = self.steps.as_mut().filter(|_| number == 1 && is_entry) {
+                steps.push(Step::Entry);
+            }
+            let Some(frame) = frame else { continue };
             if stack == StackId(0) {
                 script = frame.file;
             }
             let frame = interner.frame(frame);
             stack = interner.push(stack, frame);
+            if let Some(steps) = &mut self.steps {
+                steps.push(Step::Frame(frame));
+            }
         }
         let is_frameless = op.is_some_and(|op| frameless_call(self.offsets, op).is_some());
         let remember = is_plain

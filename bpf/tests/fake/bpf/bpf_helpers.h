@@ -49,6 +49,7 @@ long fake_print(const void *values, uint32_t bytes);
 #define bpf_map_update_elem(map, key, value, flags) fake_update(map, key, value)
 #define bpf_map_delete_elem(map, key) fake_delete(map, key)
 #define bpf_ringbuf_output(ring, event, bytes, flags) fake_output(event, bytes, flags)
+#define bpf_ringbuf_query(ring, what) 0
 #define bpf_get_current_task() ((uint64_t) fake_task)
 #define bpf_ktime_get_ns() fake_time_ns
 #define bpf_get_prandom_u32() fake_random

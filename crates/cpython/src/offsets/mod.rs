@@ -328,6 +328,15 @@ impl FrameOffsets {
         (self.first_shim_owner..=self.last_owner).contains(&self.owner_of(frame))
     }
 
+    /// Whether the loop was called for it, or for what this stands for: it then runs the frames that are called from there on.
+    pub(crate) fn is_entry(&self, frame: &[u8]) -> bool {
+        match self.running {
+            Running::State { .. } => true,
+            Running::StacktopWithEntry => frame.get(self.owner - 1).is_some_and(|is_entry| *is_entry != 0),
+            Running::Stacktop | Running::Instruction(_) => self.is_shim(frame),
+        }
+    }
+
     /// Whether what was copied may be a frame at all: the memory of a generator that has ended may be anything.
     pub(crate) fn may_be_frame(&self, frame: &[u8]) -> bool {
         matches!(self.running, Running::State { .. }) || self.owner_of(frame) <= self.last_owner

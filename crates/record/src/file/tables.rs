@@ -223,7 +223,8 @@ const MODES: [(Mode, &str); 5] = [
     (Mode::Offcpu, "offcpu"),
     (Mode::Exception, "exception"),
 ];
-const LANGUAGES: [(Language, &str); 2] = [(Language::Python, "python"), (Language::Php, "php")];
+const LANGUAGES: [(Language, &str); 3] =
+    [(Language::Python, "python"), (Language::Php, "php"), (Language::Native, "native")];
 
 fn mode_name(mode: Mode) -> &'static str {
     MODES.iter().find(|(known, _)| *known == mode).map_or("", |(_, name)| name)
