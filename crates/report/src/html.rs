@@ -111,12 +111,15 @@ fn watched(recording: &Recording, summary: &Summary) -> String {
         let language = match group.language {
             Language::Php => "PHP",
             Language::Python => "CPython",
+            Language::Native => "native code",
         };
         let name = if group.title.is_empty() { "[unnamed]" } else { &*group.title };
         let name = clean(name);
         let name = shorten(&name, NAME);
         let versions = group.versions.iter().map(|version| clean(version)).collect::<Vec<_>>().join(", ");
-        words.push(format!("{} × {name}, {language} {versions}", count(group.workers)));
+        // A program of native code has none.
+        let versions = if versions.is_empty() { String::new() } else { format!(" {versions}") };
+        words.push(format!("{} × {name}, {language}{versions}", count(group.workers)));
     }
     if summary.groups.len() > 3 {
         words.push(format!("{} more kinds", summary.groups.len() - 3));

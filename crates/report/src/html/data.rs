@@ -63,7 +63,7 @@ struct Functions {
     file: Vec<u32>,
     files: Vec<String>,
     line: Vec<u32>,
-    /// 0 marker, 1 Python, 2 PHP, 3 PHP's own, 4 the kernel.
+    /// 0 marker, 1 Python, 2 PHP, 3 PHP's own, 4 the kernel, 5 native code.
     kind: Vec<u8>,
 }
 
