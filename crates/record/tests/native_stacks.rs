@@ -145,7 +145,7 @@ fn functions_of_interpreters_are_where_their_loops_run_them() {
     for php in phps() {
         let Some(stacks) = stacks_of(php.command().args(["-r", PHP])) else { return };
         let wanted = [
-            (Native, "main"),
+            (Native, "zend_execute"),
             (Php, "main"),
             (PhpInternal, "array_map"),
             (Native, "zend_call_function"),
