@@ -185,9 +185,9 @@ export class Panel {
     const button = make("button", "show in the flame graph");
     button.type = "button";
     button.addEventListener("click", () => this.reveal(pieces.node[piece]));
-    details.append(summary);
+    details.append(summary, list);
     if (inside.length > 0) details.append(make("p", `inside of it: ${inside.map((of) => this.stacks.names[of]).reverse().join(" → ")}`, "quiet"));
-    details.append(list, button);
+    details.append(button);
     into.append(details);
   }
 

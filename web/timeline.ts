@@ -206,6 +206,9 @@ export class Timeline {
           : "as samples and waits saw them; what a request was spent on is in the order of the legend, not of time",
       );
     }
+    if (this.isClock() && this.byWorker.checked && !pieces.joined) {
+      words.push("of a thread: samples, and waits as if those that were stored together had been one, which ended then");
+    }
     if (requests.shared.length > 0) words.push(`${count(requests.shared.length)} shared their worker with others, so that no line is theirs`);
     if (pieces.left_out > 0) words.push(`${count(pieces.left_out)} of the shortest samples and waits are left out`);
     element("requests-note").textContent = `${words.join(" · ")}.`;

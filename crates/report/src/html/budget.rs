@@ -63,7 +63,8 @@ fn of_unit(page: &mut Markup, sheet: &Sheet, before: Option<&Sheet>, base: Optio
         .raw(" ")
         .text(unit)
         .raw(" goes</h2>\n<p class=\"sum\"><b>");
-    page.text(&duration(sheet.unit_ns)).raw("</b> on average");
+    page.text(&duration(sheet.unit_ns)).raw("</b>");
+    page.raw(if sheet.unit == Unit::Run { ", all threads together" } else { " on average" });
     if let Some(whole) = sheet.table.requests.whole.filter(|_| sheet.unit == Unit::Request) {
         let [p50, p95, p99] = [whole.p50_ns, whole.p95_ns, whole.p99_ns].map(duration);
         page.text(&format!(" · p50 {p50} · p95 {p95} · p99 {p99} · {} requests", count(sheet.units)));
@@ -76,11 +77,11 @@ fn of_unit(page: &mut Markup, sheet: &Sheet, before: Option<&Sheet>, base: Optio
     let scale_ns = sum(&segments).max(earlier.as_deref().map_or(0, sum));
     bar(page, &segments, scale_ns, "budget of one");
     if let (Some(before), Some(earlier), Some(base)) = (before, &earlier, base) {
-        page.raw("<p class=\"sum\">before: <b>").text(&duration(before.unit_ns)).raw("</b> on average, ");
+        page.raw("<p class=\"sum\">before: <b>").text(&duration(before.unit_ns)).raw("</b>, ");
         page.text(&count(before.units))
             .raw(" ")
             .text(unit)
-            .raw("s in ")
+            .raw(if before.units == 1 { " in " } else { "s in " })
             .text(&shorten(&clean(base.name), NAME))
             .raw("</p>\n");
         bar(page, earlier, scale_ns, "the same before");
@@ -163,7 +164,7 @@ fn of_samples(page: &mut Markup, recording: &Recording, summary: &Summary) {
     }
     page.raw(concat!(
         "<p class=\"note\">This recording has no budget, so this is what samples and waits say: shares of busy time, estimated. ",
-        "<code>slip record --budget</code> measures what each request takes, line by line, and which servers it waits for.</p>\n",
+        "<code class=\"short\">slip record --budget</code> measures what each request takes, line by line, and which servers it waits for.</p>\n",
     ));
 }
 

@@ -27,7 +27,7 @@ pub(super) fn write(page: &mut Markup, sheet: Option<&Sheet>) {
     page.raw("<section class=\"findings\" aria-labelledby=\"findings-heading\">\n<h2 id=\"findings-heading\">Findings</h2>\n");
     match sheet {
         None => {
-            page.raw("<p>Rules need a budget: <code>slip record --budget</code>, or <code>slip doctor</code>.</p>\n");
+            page.raw("<p>Rules need a budget: <code class=\"short\">slip record --budget</code>, or <code class=\"short\">slip doctor</code>.</p>\n");
         }
         Some(sheet) => {
             if let Some(why) = &sheet.nothing {
