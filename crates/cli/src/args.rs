@@ -175,7 +175,7 @@ pub(crate) struct TopOptions {
     #[arg(short, long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub(crate) duration: Option<f64>,
     /// Samples per second and thread, 10 to 1000
-    #[arg(short, long, value_name = "HZ", default_value = "23", value_parser = clap::value_parser!(u32).range(10..=1_000))]
+    #[arg(short, long, value_name = "HZ", default_value = "19", value_parser = clap::value_parser!(u32).range(10..=1_000))]
     pub(crate) rate: u32,
     /// Seconds between two pictures; `+` and `-` change it
     #[arg(short, long, value_name = "SECONDS", default_value = "1", value_parser = ["0.5", "1", "2", "5", "10"], conflicts_with = "once")]
