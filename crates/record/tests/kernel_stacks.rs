@@ -78,7 +78,7 @@ fn watch(
                     continue;
                 }
                 Event::Look(look) => look,
-                Event::KernelStack(_) => continue,
+                Event::KernelStack(_) | Event::Native(_) => continue,
             };
             if look.id != pid {
                 continue;
@@ -143,7 +143,7 @@ fn take(
                     known.insert(stack.key, stack);
                 }
                 Event::Look(look) if look.id == pid => to.push(look),
-                Event::Look(_) | Event::KernelStack(_) => {}
+                Event::Look(_) | Event::KernelStack(_) | Event::Native(_) => {}
             }
         }
     }
