@@ -13,6 +13,7 @@ use slip_probe::{BudgetEvent, Event, ThreadTimes};
 /// As `bpf/sample.h` has them.
 const MAX_FRAMES: usize = 128;
 const FRAME_STRIDE: usize = 120;
+const MAX_NATIVE_BYTES: usize = 16_384;
 const MAX_KERNEL_FRAMES: usize = 127;
 
 /// As `bpf/budget.h` has it, and as many protocols.
@@ -40,6 +41,7 @@ fn sampler(bytes: &[u8]) {
             let _ = look.wait.map(|wait| wait.reason());
         }
         Some(Event::KernelStack(stack)) => assert!(stack.addrs.len() <= MAX_KERNEL_FRAMES),
+        Some(Event::Native(copy)) => assert!(copy.stack.len() <= MAX_NATIVE_BYTES),
         None => {}
     }
     let _ = sleeper(bytes).map(|sleeper| sleeper.key.reason());

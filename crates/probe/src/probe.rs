@@ -179,7 +179,6 @@ impl Probe {
         let mut probe = Self::start_program(FUNCTION_PROGRAM, options, None)?;
         let program = find_program(&probe.object, FUNCTION_PROGRAM)?;
         let link = program.attach_uprobe(false, -1, file, offset).map_err(|error| other(&error))?;
-        drop(program);
         probe.links.push(link);
         Ok(probe)
     }

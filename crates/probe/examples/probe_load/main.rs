@@ -223,7 +223,7 @@ fn watch(clock: &mut Probe, told: &Told, frames: &[Frame]) -> Result<String, Str
                     looks += 1;
                 }
                 Event::Look(_) => others += 1,
-                Event::KernelStack(_) => {}
+                Event::KernelStack(_) | Event::Native(_) => {}
             }
         }
     }
