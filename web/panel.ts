@@ -174,8 +174,8 @@ export class Panel {
     const what = plural(pieces.count[piece], isWait ? "wait" : "sample");
     summary.append(make("i", "", `k-${kind.key}`), make("b", `${kind.name} ${duration(pieces.ns[piece])}`), make("small", what));
     const all = this.stacks.path(pieces.node[piece]);
-    // The program's own functions say most; the kernel's, and what it waits for, are inside of them.
-    const isOurs = (of: number): boolean => ![0, 4].includes(this.stacks.kinds[of]);
+    // The program's own functions say most; those of libraries and the kernel, and what it waits for, are inside of them.
+    const isOurs = (of: number): boolean => ![0, 4, 5].includes(this.stacks.kinds[of]);
     const first = all.findIndex(isOurs);
     const inside = all.slice(0, Math.max(0, first));
     const path = all.slice(inside.length);
