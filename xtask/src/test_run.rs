@@ -81,6 +81,7 @@ pub(crate) fn run() -> Result<()> {
     counted_step(&mut counts, "bench/motion/run", &["--quick"], &[])?;
     step(&mut counts, "page", "cargo", &["run", "-q", "-p", "xtask", "--", "page", "--check"], &[]);
     counted_step(&mut counts, "web/tests/use.py", &["target/debug/slip"], &[])?;
+    counted_step(&mut counts, "bench/viewers/run", &["--short"], &[("SLIP", "target/debug/slip")])?;
     step(&mut counts, "notice", "cargo", &["run", "-q", "-p", "xtask", "--", "notice", "--check"], &[]);
     if is_root()? {
         step(&mut counts, "demo", "labs/demo", &[], &[("DEMO_SECONDS", "3"), ("DEMO_POSTS", "40")]);
