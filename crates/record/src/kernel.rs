@@ -44,6 +44,9 @@ const HASTY_FETCH_INTERVAL_NS: u64 = 10_000_000;
 /// Between two looks at what is to be named at once there is at least so much time: a program may have new stacks all the time.
 const LEAST_REST_NS: u64 = 1_000_000;
 
+/// Copies of native stacks that wait for their looks, which come next, but for what other CPUs tell meanwhile. One has up to 16 KB.
+const MAX_NATIVES: usize = 1_024;
+
 /// Samples threads that run by a clock of each CPU, and counts the waits of those that do not, as the mode asks.
 #[derive(Debug)]
 pub struct KernelSampler {
@@ -282,6 +285,10 @@ impl KernelSampler {
                     self.probe.forget_stacks(forgotten.into_iter());
                 }
                 Event::Native(copy) => {
+                    // Those whose looks were lost have nobody to take them.
+                    if self.natives.len() >= MAX_NATIVES {
+                        self.natives.clear();
+                    }
                     self.natives.insert(copy.tid, copy);
                 }
                 Event::Look(look) => {

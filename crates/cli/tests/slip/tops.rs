@@ -286,7 +286,8 @@ fn once_prints_the_tables() {
         .lines()
         .find(|line| line.starts_with(&format!("{pid} ")) || line.contains(&format!(" {pid} ")));
     let row = row.unwrap_or_else(|| panic!("{}", ran.stdout));
-    assert!(row.contains("inner") && row.contains("<string>:"), "{row}");
+    // The last look may have hit a moment between two calls of `inner`.
+    assert!((row.contains("inner") || row.contains("outer")) && row.contains("<string>:"), "{row}");
     let functions = ran.stdout.split("functions: 100 %").nth(1).unwrap();
     assert!(functions.contains("outer") && functions.contains("inner"), "{}", ran.stdout);
 
@@ -300,7 +301,7 @@ fn once_prints_the_tables() {
     let busy_ns = document["busy_ns"].as_u64().unwrap();
     assert!(busy_ns > 0 && busy_ns <= 2 * document["duration_ns"].as_u64().unwrap(), "{document}");
     let outer = function(&document, "outer");
-    // All but the looks that hit a moment between two calls, or were torn.
+    // It never returns.
     assert_eq!(outer["total_ns"], document["busy_ns"], "{document}");
 }
 

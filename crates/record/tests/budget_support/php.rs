@@ -69,6 +69,15 @@ pub(crate) fn fetch_all(fpm: &Fpm) -> u64 {
     (0..REQUESTS).map(|_| fetch(fpm)).sum()
 }
 
+/// What some requests say that they took, and in the line before for what else.
+pub(crate) fn fetch_all_and_rest(fpm: &Fpm) -> (u64, u64) {
+    (0..REQUESTS).fold((0, 0), |(sum, rest_sum), _| {
+        let output = fpm.fetch("index.php", "/");
+        let (rest, drag) = output.trim().rsplit_once('\n').unwrap();
+        (sum + parse(drag), rest_sum + parse(rest))
+    })
+}
+
 /// What a script has written last.
 pub(crate) fn parse(output: &str) -> u64 {
     output.trim().rsplit('\n').next().unwrap().parse().unwrap_or_else(|_| panic!("{output}"))
