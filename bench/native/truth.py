@@ -172,8 +172,8 @@ def compare(title, command, function, path, loops):
         deepest = max(deepest, len(wanted))
     kinds = len({json.dumps(stack) for stack in stacks[:HITS]})
     print(f"{title}: {equal} of {HITS} stacks are the debugger's; {kinds} different ones, up to {deepest} functions deep;"
-          f" {ours.stderr.strip()}")  # fmt: skip
-    return equal == HITS
+          f" {ours.stderr.strip()}", flush=True)  # fmt: skip
+    return title, equal, kinds, deepest
 
 
 def wanted_symbol(path, function):
@@ -204,7 +204,9 @@ def main():
         compare("Python in numpy", [python, f"{HERE}/calls.py"], "cblas_dgemm", blas, list),
         compare("PHP in preg_match", [php, "-n", f"{HERE}/calls.php"], "php_pcre_match_impl", php, php_calls),
     ]
-    return 0 if all(results) else 1
+    said = (f"{title} {equal} of {HITS}, {kinds} different ones, up to {deepest} functions deep" for title, equal, kinds, deepest in results)
+    print(f"result: stacks that are the debugger's: {'; '.join(said)}")
+    return 0 if all(equal == HITS for _, equal, _, _ in results) else 1
 
 
 if __name__ == "__main__":
