@@ -338,8 +338,8 @@ impl<'a, M: Memory + ?Sized> Climb<'a, M> {
                 && self.calling(caller, *shim) != Calling::No
         });
         found.shims.extend(shims);
-        for (addr, frame) in self.behind(addrs) {
-            if self.layout.previous(frame) != caller || !self.anchor.may_be_frame(frame) {
+        for (addr, frame) in self.behind(addrs, |previous| previous == caller) {
+            if !self.anchor.may_be_frame(frame) {
                 continue;
             }
             match self.calling(caller, addr) {
@@ -357,17 +357,27 @@ impl<'a, M: Memory + ?Sized> Climb<'a, M> {
         found
     }
 
-    /// What may be a frame behind those of the chain, in each piece.
-    fn behind<'b>(&'b self, addrs: &'b [RemoteAddr]) -> impl Iterator<Item = (RemoteAddr, &'b [u8])> {
-        let len = self.layout.len;
+    /// What may be a frame behind those of the chain, in each piece, and has a caller for which `wanted` holds. Most of what is looked at is
+    /// no frame: so that word is looked at first.
+    fn behind<'b>(
+        &'b self,
+        addrs: &'b [RemoteAddr],
+        wanted: impl Fn(RemoteAddr) -> bool + Copy + 'b,
+    ) -> impl Iterator<Item = (RemoteAddr, &'b [u8])> {
+        let (len, previous) = (self.layout.len, self.layout.previous);
         self.look.pieces.iter().zip(&self.look.starts).flat_map(move |(piece, (start, _))| {
             let last = addrs.iter().rev().find(|addr| piece.find(**addr, len).is_some());
             let from = last.map_or(piece.addr.0, |addr| addr.0 + len as u64);
             let to = piece.end().min(from.saturating_add(MAX_SEARCH_BYTES));
-            let bytes = self.look.bytes.get(*start..*start + piece.len).unwrap_or_default();
             let (from, to) = ((from - piece.addr.0) as usize, (to - piece.addr.0) as usize);
-            let starts = (from..).step_by(8).take_while(move |at| at + len <= to);
-            starts.filter_map(move |at| Some((piece.addr.offset(at as u64), bytes.get(at..at + len)?)))
+            let bytes = self.look.bytes.get(start + from..start + to).unwrap_or_default();
+            let places = if bytes.len() < len { 0 } else { (bytes.len() - len) / 8 + 1 };
+            let words = bytes.get(previous..).unwrap_or_default().as_chunks::<8>().0.iter().take(places);
+            let wanted = move |word: &[u8; 8]| wanted(RemoteAddr(u64::from_le_bytes(*word)));
+            let found = words.enumerate().filter(move |(_, word)| wanted(word));
+            found.filter_map(move |(nth, _)| {
+                Some((piece.addr.offset((from + 8 * nth) as u64), bytes.get(8 * nth..8 * nth + len)?))
+            })
         })
     }
 
@@ -376,11 +386,11 @@ impl<'a, M: Memory + ?Sized> Climb<'a, M> {
     /// frame. C goes on below the last place that is known.
     pub(super) fn missing_caller(&self, addrs: &[RemoteAddr]) -> Option<RemoteAddr> {
         let shim = addrs.iter().rev().find(|addr| self.is_shim(**addr))?;
-        let below = shim.0.saturating_sub(MAX_C_STACK_BYTES)..shim.0;
-        self.behind(addrs).find_map(|(_, frame)| {
+        let below = &(shim.0.saturating_sub(MAX_C_STACK_BYTES)..shim.0);
+        let mut behind = self.behind(addrs, |caller| below.contains(&caller.0));
+        behind.find_map(|(_, frame)| {
             let caller = self.layout.previous(frame);
-            let is_missing = below.contains(&caller.0) && self.copied(caller).is_none();
-            (is_missing && self.anchor.is_called(frame)).then_some(caller)
+            (self.copied(caller).is_none() && self.anchor.is_called(frame)).then_some(caller)
         })
     }
 
