@@ -162,6 +162,8 @@ pub(crate) struct CodeCache {
     code_type: Option<RemoteAddr>,
     /// How many code objects have been read.
     read: u32,
+    /// How often it was tried.
+    loads: u32,
     /// The texts of those that were read since they were taken last, if somebody wants them.
     texts: Option<Vec<CodeText>>,
     ranges: Vec<Range>,
@@ -186,6 +188,11 @@ impl CodeCache {
     /// What entries must have been confirmed under to hold.
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch
+    }
+
+    /// How often something was read that had not been read before, or not as it was: another number says that it was so in between.
+    pub(crate) fn loads(&self) -> u32 {
+        self.loads
     }
 
     /// Whether an entry was refuted lately.
@@ -283,6 +290,7 @@ impl CodeCache {
         interner: &mut Interner,
         addr: RemoteAddr,
     ) -> Result<(), ReadError> {
+        self.loads = self.loads.wrapping_add(1);
         let entry = match self.read_code(memory, offsets, interner, addr) {
             Ok(Some(code)) => Entry::Code(Box::new(code)),
             Ok(None) => Entry::NoCode,

@@ -110,6 +110,86 @@ fn an_interpreter_that_is_made_later_is_found() {
     assert_eq!((python.states.len(), readings.len()), (1, 1));
 }
 
+/// A recording of 3.15 at which two looks have been left.
+fn with_looks() -> (Target, Interpreter, Interner) {
+    let target = Target::of("3.15");
+    let (mut interner, mut readings) = (Interner::new(), Vec::new());
+    let mut python = Interpreter::attach(&target.image).unwrap();
+    for _ in 0..3 {
+        python.sample(&target.image, &mut interner, &mut readings).unwrap();
+    }
+    for now_ns in [0, 1] {
+        assert_eq!(python.glance(&target.image, now_ns), Ok(true));
+    }
+    (target, python, interner)
+}
+
+fn settle(target: &Target, python: &mut Interpreter, interner: &mut Interner) -> Vec<StackReading> {
+    let mut readings = Vec::new();
+    python.settle(&target.image, interner, &mut readings).unwrap();
+    readings
+}
+
+#[test]
+fn looks_that_have_waited_say_what_a_sample_says() {
+    let (target, mut python, mut interner) = with_looks();
+    let mut at_once = Vec::new();
+    let waited = settle(&target, &mut python, &mut interner);
+    python.sample(&target.image, &mut interner, &mut at_once).unwrap();
+    assert_eq!(waited, [at_once[0], at_once[0]]);
+    assert_eq!(waited[0].outcome, Outcome::Clean);
+    assert!(settle(&target, &mut python, &mut interner).is_empty(), "each is judged once");
+}
+
+#[test]
+fn looks_that_a_sample_came_after_are_lost() {
+    let (target, mut python, mut interner) = with_looks();
+    python.sample(&target.image, &mut interner, &mut Vec::new()).unwrap();
+    assert!(settle(&target, &mut python, &mut interner).is_empty());
+}
+
+#[test]
+fn a_code_object_is_named_late_only_if_none_has_died_since() {
+    let count = |target: &Target| target.offsets.interpreter.code_object_generation.unwrap();
+    // What is known already is known under the count of the copy.
+    let (mut target, mut python, mut interner) = with_looks();
+    target.set(target.interpreter, count(&target), u64::MAX / 2);
+    assert_eq!(python.glance(&target.image, 2), Ok(false), "a code object has died");
+    let readings = settle(&target, &mut python, &mut interner);
+    assert_eq!(readings.iter().map(|reading| reading.outcome).collect::<Vec<_>>(), [Outcome::Clean; 2]);
+    // What has to be read may be another one.
+    for has_died in [false, true] {
+        let (mut target, mut python, mut interner) = with_looks();
+        python.codes.forget_all();
+        python.states[0].threads[0].last = Default::default();
+        if has_died {
+            target.set(target.interpreter, count(&target), u64::MAX / 2);
+        }
+        let readings = settle(&target, &mut python, &mut interner);
+        let outcome = if has_died { Outcome::Torn } else { Outcome::Clean };
+        assert_eq!(readings.iter().map(|reading| reading.outcome).collect::<Vec<_>>(), [outcome; 2]);
+    }
+}
+
+#[test]
+fn what_is_not_as_it_was_ends_a_bunch() {
+    let changes: [fn(&mut Target); 4] = [
+        |target| target.set(target.interpreter, target.offsets.interpreter.gc_frame.unwrap(), 8),
+        |target| target.set(target.interpreter, target.offsets.interpreter.threads_head, 8),
+        |target| target.set(target.interpreter, target.offsets.interpreter.next, 8),
+        |target| {
+            let CurrentFrame::Direct(current) = target.offsets.thread.current else { return };
+            target.set(target.thread, current, 0x1_0000);
+        },
+    ];
+    for change in changes {
+        let (mut target, mut python, mut interner) = with_looks();
+        change(&mut target);
+        assert_eq!(python.glance(&target.image, 2), Ok(false));
+        assert_eq!(settle(&target, &mut python, &mut interner).len(), 2, "it is not one of them");
+    }
+}
+
 #[test]
 fn chains_that_loop_end() {
     let previous = Target::new().offsets.frame.previous;

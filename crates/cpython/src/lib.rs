@@ -19,6 +19,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod bunch;
 mod bytes;
 mod code;
 mod copied;

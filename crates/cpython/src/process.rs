@@ -6,6 +6,7 @@ use std::time::Instant;
 use slip_model::{FrameId, Gil, Interner, Outcome, StackId, StackReading};
 use slip_remote::{Chain, Memory, Range, ReadError, RemoteAddr, Symbols};
 
+use crate::bunch::Bunch;
 use crate::bytes::{addr_at, u64_at};
 use crate::code::{CONFIRMED_NS, CodeCache};
 use crate::detect::find;
@@ -26,7 +27,7 @@ const MAX_INTERPRETERS: usize = 1_024;
 /// A process with one interpreter is taken to have no other for so long: only one look in so many reads whether the list has grown,
 /// which costs a range of its own. Making an interpreter takes longer, most of it after it has been put into the list, so none
 /// runs code before it is seen. The main interpreter lives as long as the others.
-const ALONE_NS: u64 = 4_000_000;
+pub(crate) const ALONE_NS: u64 = 4_000_000;
 
 /// The CPython of a process: its interpreters, threads and what is known about its code.
 ///
@@ -36,7 +37,7 @@ pub struct Interpreter {
     version: Version,
     pub(crate) offsets: Offsets,
     /// `_PyRuntime`
-    runtime: RemoteAddr,
+    pub(crate) runtime: RemoteAddr,
     pub(crate) states: Vec<State>,
     pub(crate) codes: CodeCache,
     pub(crate) types: Types,
@@ -50,14 +51,15 @@ pub struct Interpreter {
     pub(crate) chain: Chain,
     shows_gc: bool,
     started: Instant,
-    samples: u64,
+    pub(crate) samples: u64,
     /// When the sample began, and what code objects must have been confirmed under to hold in it.
     pub(crate) now_ns: u64,
     epoch_now: u64,
     /// Until when the main interpreter is taken for the only one.
     pub(crate) alone_until_ns: u64,
-    ranges: Vec<Range>,
-    bytes: Vec<u8>,
+    pub(crate) ranges: Vec<Range>,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) bunch: Bunch,
 }
 
 /// A `PyInterpreterState`.
@@ -90,18 +92,18 @@ pub(crate) struct Round<'a, M: ?Sized> {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Fields {
     pub(crate) id: u64,
-    next: RemoteAddr,
+    pub(crate) next: RemoteAddr,
     pub(crate) threads_head: RemoteAddr,
     /// Null where the interpreter does not say.
     pub(crate) threads_main: RemoteAddr,
     /// The frame whose code collects garbage right now, if any.
     pub(crate) gc_frame: RemoteAddr,
-    code_object_generation: u64,
+    pub(crate) code_object_generation: u64,
 }
 
 impl Fields {
     /// Interprets the window of an interpreter state.
-    fn parse(offsets: &Offsets, window: &[u8]) -> Self {
+    pub(crate) fn parse(offsets: &Offsets, window: &[u8]) -> Self {
         let interpreter = &offsets.interpreter;
         let (from, _) = interpreter.window();
         let at = |field: usize| u64_at(window, field - from);
@@ -147,6 +149,7 @@ impl Interpreter {
             alone_until_ns: 0,
             ranges: Vec::new(),
             bytes: Vec::new(),
+            bunch: Bunch::default(),
         };
         let threads = python.check(target)?;
         native::find(target, &mut python.offsets.thread, &threads)?;
@@ -205,7 +208,9 @@ impl Interpreter {
         Ok(())
     }
 
+    /// Looks that have not been settled by now are lost: what is planned for them may not hold any more.
     pub(crate) fn count_sample(&mut self) {
+        self.bunch.forget();
         self.samples += 1;
         self.now_ns = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
     }
@@ -307,12 +312,12 @@ impl Interpreter {
         (is_known && !collects).then_some(outcome)
     }
 
-    fn is_main_alone(&self) -> bool {
+    pub(crate) fn is_main_alone(&self) -> bool {
         self.states.len() == 1 && self.states[0].fields.id == 0
     }
 
     /// Lists what is read of the known interpreters, `with_head` also where their list begins.
-    fn list_ranges<M: Memory + ?Sized>(&mut self, memory: &M, with_head: bool) {
+    pub(crate) fn list_ranges<M: Memory + ?Sized>(&mut self, memory: &M, with_head: bool) {
         let offsets = &self.offsets;
         let (from, to) = offsets.interpreter.window();
         let gil = &offsets.gil;
@@ -342,7 +347,7 @@ impl Interpreter {
     }
 
     /// Takes what was read of the known interpreters; false if the list is not the known one.
-    fn note_states(&mut self, with_head: bool) -> bool {
+    pub(crate) fn note_states(&mut self, with_head: bool) -> bool {
         let offsets = &self.offsets;
         let (from, to) = offsets.interpreter.window();
         let gil = &offsets.gil;

@@ -151,6 +151,42 @@ impl Thread {
         Ok(outcome)
     }
 
+    /// Plans a copy that is judged later, at the end of `ranges`; false if the thread is to be read at once, as things are.
+    pub(crate) fn plan_copy(&mut self, offsets: &Offsets, ranges: &mut Vec<Range>) -> bool {
+        let has_own_number = matches!(offsets.thread.native_thread_id, NativeId::Field(_));
+        has_own_number && self.links.native_thread_id != 0 && self.reader.plan_copy(&self.anchor, ranges)
+    }
+
+    /// Whether a planned copy, of which this is the thread's state, is of the same thread, and has its innermost frame.
+    pub(crate) fn is_as_planned(&self, offsets: &Offsets, state: &[u8]) -> bool {
+        let CurrentFrame::Direct(current) = offsets.thread.current else { return false };
+        let current = addr_at(state, current);
+        let chunk =
+            offsets.thread.datastack.map(|(chunk, limit)| (addr_at(state, chunk), addr_at(state, limit)));
+        Links::parse(&offsets.thread, state) == self.links
+            && chunk == Some(self.anchor.chunk)
+            && self.reader.has_planned(current)
+    }
+
+    /// Reads the chain, and the links with it, from what was copied as planned. Torn if that does not suffice.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Thread::read`].
+    pub(crate) fn read_copied<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        offsets: &Offsets,
+        (chain, now_ns): (&mut Chain, u64),
+        copied: &mut Vec<u8>,
+    ) -> Result<Outcome, ReadError> {
+        chain.anchor.clear();
+        self.anchor.instructions.get_mut().begin_late(now_ns);
+        let outcome = self.reader.read_copied(memory, &mut self.anchor, chain, copied)?;
+        self.note_links(offsets, &chain.anchor);
+        Ok(outcome)
+    }
+
     /// Asks for the kernel's number where the thread state does not have it.
     pub(crate) fn find_native_id<M: Memory + ?Sized>(
         &mut self,
@@ -227,20 +263,45 @@ pub(crate) fn walk<M: Memory + ?Sized>(
 /// call. Looks that lie further apart read it each time.
 const INSTRUCTIONS_NS: u64 = 1_000_000;
 
+/// Most instructions that are remembered beyond that.
+const MAX_INSTRUCTIONS: usize = 4_096;
+
 /// Bytes of instructions that were read lately.
 #[derive(Debug, Default)]
 struct Instructions {
-    bytes: HashMap<RemoteAddr, u8>,
+    /// With the number of the turn in which each was read.
+    bytes: HashMap<RemoteAddr, (u8, u32)>,
+    turn: u32,
     until_ns: u64,
+    /// What was copied before is judged now: where an instruction cannot be read any more, as of a process that has ended since, it is
+    /// what it was before. No code object has died from then to the copy, so it is the same instruction.
+    is_late: bool,
 }
 
 impl Instructions {
     /// Begins a look: what was read too long ago is forgotten.
     fn begin(&mut self, now_ns: u64) {
-        if now_ns >= self.until_ns {
+        self.is_late = false;
+        if self.is_over(now_ns) {
             self.bytes.clear();
+        }
+    }
+
+    /// Begins to judge a copy that was made before: what was read too long ago counts only where it cannot be read again.
+    fn begin_late(&mut self, now_ns: u64) {
+        self.is_late = true;
+        if self.is_over(now_ns) && self.bytes.len() > MAX_INSTRUCTIONS {
+            self.bytes.clear();
+        }
+    }
+
+    fn is_over(&mut self, now_ns: u64) -> bool {
+        let is_over = now_ns >= self.until_ns;
+        if is_over {
+            self.turn = self.turn.wrapping_add(1);
             self.until_ns = now_ns.saturating_add(INSTRUCTIONS_NS);
         }
+        is_over
     }
 
     /// As `read`, but from memory of ours where that holds.
@@ -251,13 +312,19 @@ impl Instructions {
         read: &dyn Fn(RemoteAddr, &mut [u8]) -> bool,
     ) -> bool {
         let [byte] = buf else { return read(addr, buf) };
-        if let Some(known) = self.bytes.get(&addr) {
-            *byte = *known;
+        let known = self.bytes.get(&addr).copied();
+        if let Some((known, turn)) = known
+            && turn == self.turn
+        {
+            *byte = known;
             return true;
         }
         let is_read = read(addr, std::slice::from_mut(byte));
         if is_read {
-            self.bytes.insert(addr, *byte);
+            self.bytes.insert(addr, (*byte, self.turn));
+        } else if let Some((known, _)) = known.filter(|_| self.is_late) {
+            *byte = known;
+            return true;
         }
         is_read
     }

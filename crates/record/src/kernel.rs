@@ -640,7 +640,7 @@ impl Sampler for KernelSampler {
         for mut target in processes.extract_if(.., |target| target.process.pid() == pid) {
             probe.forget(pid);
             gone.push((target.id, *turn));
-            target.process.finish(sink, code);
+            target.process.finish(self.options, sink, code);
             sink.end_process(target.process.id(), now_ns);
         }
     }
@@ -750,7 +750,7 @@ impl Sampler for KernelSampler {
         }
         self.count_lost(sink);
         for target in &mut self.processes {
-            target.process.finish(sink, &mut self.code);
+            target.process.finish(self.options, sink, &mut self.code);
         }
     }
 }

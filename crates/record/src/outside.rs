@@ -35,6 +35,13 @@ pub struct Options {
     pub tasks: Option<TaskChoice>,
 }
 
+impl Options {
+    /// Whether the stacks of threads are all that is read, of processes that go on meanwhile.
+    pub(crate) fn sees_threads_alone(&self) -> bool {
+        !self.pause && !self.native && !self.opcodes && self.tasks.is_none() && self.mode != Mode::Exception
+    }
+}
+
 /// Reads the memory of interpreters with `process_vm_readv`.
 #[derive(Debug)]
 pub struct OutsideSampler {
@@ -151,9 +158,9 @@ impl Sampler for OutsideSampler {
         if let Some(books) = &mut self.books {
             books.remove(pid);
         }
-        let Self { processes, code, .. } = self;
+        let Self { options, processes, code, .. } = self;
         for mut process in processes.extract_if(.., |process| process.pid() == pid) {
-            process.finish(sink, code);
+            process.finish(*options, sink, code);
             sink.end_process(process.id(), now_ns);
         }
     }
@@ -177,6 +184,17 @@ impl Sampler for OutsideSampler {
         }
         let mut gone = Vec::new();
         let Self { options, processes, code, looked, books, .. } = self;
+        // Samples are stored in the order of their times: with several processes looks would have to wait for each other.
+        match &mut processes[..] {
+            [process] if books.is_none() => {
+                if process.glance(now_ns, *options, sink) {
+                    // Shorter than it was, for who looks next.
+                    *looked = None;
+                    return gone;
+                }
+            }
+            processes => processes.iter_mut().for_each(|process| process.settle(*options, sink)),
+        }
         let since = looked.map_or(Duration::ZERO, |looked| looked.elapsed());
         // One step after the other: where to look next is in what the step before has fetched.
         prefetch(processes.as_slice());
@@ -189,7 +207,7 @@ impl Sampler for OutsideSampler {
         processes.retain_mut(|process| match process.sample(now_ns, *options, sink, code) {
             Sampled::Alive => true,
             Sampled::Gone => {
-                process.finish(sink, code);
+                process.finish(*options, sink, code);
                 sink.end_process(process.id(), now_ns);
                 gone.push(process.pid());
                 false
@@ -205,6 +223,7 @@ impl Sampler for OutsideSampler {
     }
 
     fn before_flush(&mut self, now_ns: u64, sink: &mut Sink) {
+        self.processes.iter_mut().for_each(|process| process.settle(self.options, sink));
         if let Some(books) = &mut self.books {
             books.store(now_ns, self.start_ns, sink);
         }
@@ -215,7 +234,7 @@ impl Sampler for OutsideSampler {
             books.store(now_ns, self.start_ns, sink);
         }
         for process in &mut self.processes {
-            process.finish(sink, &mut self.code);
+            process.finish(self.options, sink, &mut self.code);
         }
     }
 }

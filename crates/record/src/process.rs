@@ -1,5 +1,6 @@
 //! One process that is sampled: its reader, its threads and its request, whoever copies its stacks.
 
+mod bunch;
 mod points;
 mod tasks;
 
@@ -75,6 +76,7 @@ pub(crate) struct WatchedProcess {
     /// Reads the tasks of asyncio, if these are sampled.
     tasks: Option<Box<TaskReader>>,
     seen_tasks: tasks::SeenTasks,
+    bunch: bunch::Bunch,
 }
 
 #[derive(Debug)]
@@ -136,6 +138,7 @@ impl WatchedProcess {
             points: points::PointReader::of(options).map(Box::new),
             tasks,
             seen_tasks: tasks::SeenTasks::default(),
+            bunch: bunch::Bunch::default(),
         })
     }
 
@@ -159,7 +162,8 @@ impl WatchedProcess {
     }
 
     /// Closes what is open.
-    pub(crate) fn finish(&mut self, sink: &mut Sink, code: &mut CodeCache) {
+    pub(crate) fn finish(&mut self, options: Options, sink: &mut Sink, code: &mut CodeCache) {
+        self.settle(options, sink);
         self.close_request(sink);
         if let Reader::Php(engine) = &self.reader {
             engine.detach(code);
@@ -180,7 +184,7 @@ impl WatchedProcess {
 
     /// Finds out whether any thread has run since the last look, `since` ago. If so, has the CPU fetch the reader.
     pub(crate) fn ask(&mut self, since: Duration) {
-        self.is_resting = self.rests(since);
+        self.is_resting = self.asked_rests().unwrap_or_else(|| self.rests(since));
         if !self.is_resting {
             match &self.reader {
                 Reader::Python(interpreter) => prefetch(&**interpreter),
@@ -254,7 +258,7 @@ impl WatchedProcess {
         }
         match Self::attach(self.pid(), now_ns, options, sink, code) {
             Ok(anew) => {
-                self.finish(sink, code);
+                self.finish(options, sink, code);
                 sink.end_process(self.id, now_ns);
                 *self = anew;
                 Sampled::Alive
@@ -867,6 +871,64 @@ mod tests {
             sink.samples().iter().skip(before).map(|sample| sample.state.has(State::REPAIRED)).collect();
         assert_eq!(repaired, [true, false, false]);
         assert_eq!(sink.totals.repaired, 1);
+    }
+
+    /// A program that computes in functions that call each other; none without a CPython that counts dead code objects.
+    fn busy(what: &str) -> Option<slip_testkit::Child> {
+        let Some(python) = pythons().into_iter().find(|python| python.version >= (3, 14)) else {
+            slip_testkit::skip(what, "no CPython from 3.14 on");
+            return None;
+        };
+        let text = "
+def outer():
+    return inner() + 1
+
+def inner():
+    return sum(n * n for n in range(20))
+
+print('ready', flush=True)
+while True:
+    outer()
+";
+        let mut target = Launch::text(&python, "busy.py", text).start().unwrap();
+        target.wait_ready().unwrap();
+        Some(target)
+    }
+
+    #[test]
+    fn looks_that_are_judged_together_are_stored_one_by_one_in_their_order() {
+        let what = "looks that are judged together";
+        let Some(target) = busy(what) else { return };
+        if !slip_remote::notes_switches() {
+            slip_testkit::skip(what, "the kernel does not permit perf_event_open");
+            return;
+        }
+        let mut sink = Sink::new();
+        let mut sampler = crate::OutsideSampler::new(Options::default());
+        crate::Sampler::add(&mut sampler, target.pid(), 0, &mut sink).unwrap();
+        let dropped = |sink: &Sink| sink.totals.torn + sink.totals.failed;
+        let (mut looks, mut waited) = (0, 0);
+        while waited < 100 {
+            looks += 1;
+            crate::Sampler::sample(&mut sampler, looks * 1_000_000, &mut sink);
+            let judged = sink.samples().len() as u64 + dropped(&sink);
+            assert!(looks - judged < 16, "{judged} of {looks}");
+            waited += u64::from(judged < looks);
+            assert!(looks < 200_000, "no look ever waits");
+        }
+        crate::Sampler::before_flush(&mut sampler, looks * 1_000_000, &mut sink);
+        assert_eq!(sink.samples().len() as u64 + dropped(&sink), looks);
+        let times = &sink.samples().time_ns;
+        assert!(times.is_sorted_by(|before, after| before < after));
+        for sample in sink.samples().iter() {
+            let names: Vec<&str> = sink
+                .interner
+                .frames_of(sample.stack)
+                .map(|frame| sink.interner.text(sink.interner.frame_at(frame).name))
+                .collect();
+            let all = ["inner.<locals>.<genexpr>", "inner", "outer", "<module>"];
+            assert!(!names.is_empty() && all.ends_with(&names), "{names:?}");
+        }
     }
 
     #[test]

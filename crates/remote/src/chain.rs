@@ -308,6 +308,17 @@ impl Look {
     fn anchor(&self) -> &[u8] {
         &self.bytes[self.anchor.clone()]
     }
+
+    /// Has the anchor say what was copied of it.
+    fn interpret(&mut self, anchor: &mut dyn Anchor) {
+        self.head = anchor.decode(&self.bytes[self.anchor.clone()]);
+        let standing = anchor.standing_frame();
+        if self.standing != standing.map(|(addr, _)| addr) {
+            self.standing = standing.map(|(addr, _)| addr);
+            self.standing_bytes.clear();
+            self.standing_bytes.extend_from_slice(standing.map_or(&[], |(_, bytes)| bytes));
+        }
+    }
 }
 
 /// How a walk along the chain ended.
@@ -396,13 +407,8 @@ impl ChainReader {
         anchor: &mut dyn Anchor,
         chain: &mut Chain,
     ) -> Result<Outcome, ReadError> {
-        let outcome = self.try_read(memory, anchor, chain)?;
-        if outcome == Outcome::Torn {
-            chain.addrs.clear();
-            chain.bytes.clear();
-            chain.truncated = false;
-        }
-        Ok(outcome)
+        let outcome = self.try_read(memory, anchor, chain, false)?;
+        Ok(emptied_if_torn(outcome, chain))
     }
 
     /// As [`ChainReader::read`], with one look at where the frames are expected: torn if they lie elsewhere.
@@ -422,11 +428,57 @@ impl ChainReader {
         outcome
     }
 
+    /// Puts what a look would copy at the end of `ranges`, for who copies it now and has it judged later, by
+    /// [`ChainReader::read_copied`]. The anchor comes last. False if a single copy would not do, as things are.
+    ///
+    /// The plan holds until the next one, or until another look is made.
+    pub fn plan_copy(&mut self, anchor: &dyn Anchor, ranges: &mut Vec<Range>) -> bool {
+        // The next look makes it one less.
+        if anchor.chunk().is_none() || self.twice > 1 {
+            return false;
+        }
+        self.lay_out(anchor, Copies::Once);
+        ranges.extend_from_slice(&self.ranges);
+        true
+    }
+
+    /// Whether the frame at `addr` is in what was planned last.
+    pub fn has_planned(&self, addr: RemoteAddr) -> bool {
+        self.look.standing == Some(addr) || self.look.find(addr, self.layout.len).is_some()
+    }
+
+    /// As [`ChainReader::read_briefly`], from what was copied as it was planned last, by the same rules as if it was copied now: torn if
+    /// the copy alone does not tell the chain. `copied` may have more at its end. `memory` is asked for what does not change, such as
+    /// instructions, and for nothing that was copied.
+    ///
+    /// # Errors
+    ///
+    /// As for [`ChainReader::read`].
+    pub fn read_copied<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        anchor: &mut dyn Anchor,
+        chain: &mut Chain,
+        copied: &mut Vec<u8>,
+    ) -> Result<Outcome, ReadError> {
+        if copied.len() < self.look.anchor.end || self.look.copies != Copies::Once {
+            return Ok(emptied_if_torn(Outcome::Torn, chain));
+        }
+        std::mem::swap(&mut self.look.bytes, copied);
+        self.is_brief = true;
+        let outcome = self.try_read(memory, anchor, chain, true);
+        self.is_brief = false;
+        std::mem::swap(&mut self.look.bytes, copied);
+        Ok(emptied_if_torn(outcome?, chain))
+    }
+
+    /// `is_copied`: what was planned is in the look already. Then it has to be brief.
     fn try_read<M: Memory + ?Sized>(
         &mut self,
         memory: &M,
         anchor: &mut dyn Anchor,
         chain: &mut Chain,
+        is_copied: bool,
     ) -> Result<Outcome, ReadError> {
         self.twice = self.twice.saturating_sub(1);
         // Where frames do not say that their function has returned, all that lies apart must stand still.
@@ -440,7 +492,12 @@ impl ChainReader {
         };
         let mut is_again = false;
         let (walked, head) = loop {
-            let head = self.copy(memory, anchor, copies)?;
+            let head = if is_copied {
+                self.look.interpret(anchor);
+                self.look.head
+            } else {
+                self.copy(memory, anchor, copies)?
+            };
             let climbed = head.filter(|_| !is_told).map(|head| self.climb(memory, anchor, head, chain));
             match climbed {
                 Some(Climbed::Whole) => return Ok(Outcome::Clean),
@@ -520,6 +577,18 @@ impl ChainReader {
         anchor: &mut dyn Anchor,
         copies: Copies,
     ) -> Result<Option<Head>, ReadError> {
+        self.lay_out(anchor, copies);
+        if !fetch(&mut self.look, &self.ranges, memory, anchor)? {
+            self.last.clear();
+            self.lately.clear();
+            self.steady = None;
+            return Ok(None);
+        }
+        Ok(self.look.head)
+    }
+
+    /// Says what is copied, and in which order.
+    fn lay_out(&mut self, anchor: &dyn Anchor, copies: Copies) {
         self.look.pieces.clone_from(&self.predicted);
         self.look.copies = copies;
         let (from, limit) = anchor.chunk().unwrap_or_default();
@@ -537,13 +606,7 @@ impl ChainReader {
         };
         self.look.turns.clear();
         self.look.turns.extend(self.predicted.iter().map(turn));
-        if !take(&mut self.look, &mut self.ranges, memory, anchor)? {
-            self.last.clear();
-            self.lately.clear();
-            self.steady = None;
-            return Ok(None);
-        }
-        Ok(self.look.head)
+        lay_out(&mut self.look, &mut self.ranges, anchor);
     }
 
     /// Reads the chain from the first copy, by what its frames say of themselves.
@@ -821,6 +884,12 @@ fn take<M: Memory + ?Sized>(
     memory: &M,
     anchor: &mut dyn Anchor,
 ) -> Result<bool, ReadError> {
+    lay_out(look, ranges, anchor);
+    fetch(look, ranges, memory, anchor)
+}
+
+/// Says in which order pieces and anchor are copied, and where each goes.
+fn lay_out(look: &mut Look, ranges: &mut Vec<Range>, anchor: &dyn Anchor) {
     ranges.clear();
     let mut bytes = 0;
     let mut put = |ranges: &mut Vec<Range>, piece: &Range| {
@@ -855,18 +924,30 @@ fn take<M: Memory + ?Sized>(
         bytes += pieces[nth].len;
     }
     look.bytes.resize(bytes, 0);
+}
+
+/// Copies what was laid out. False if a piece is not mapped.
+fn fetch<M: Memory + ?Sized>(
+    look: &mut Look,
+    ranges: &[Range],
+    memory: &M,
+    anchor: &mut dyn Anchor,
+) -> Result<bool, ReadError> {
     look.head = None;
     if memory.read_ranges(ranges, &mut look.bytes)? < ranges.len() {
         return Ok(false);
     }
-    look.head = anchor.decode(&look.bytes[look.anchor.clone()]);
-    let standing = anchor.standing_frame();
-    if look.standing != standing.map(|(addr, _)| addr) {
-        look.standing = standing.map(|(addr, _)| addr);
-        look.standing_bytes.clear();
-        look.standing_bytes.extend_from_slice(standing.map_or(&[], |(_, bytes)| bytes));
-    }
+    look.interpret(anchor);
     Ok(true)
+}
+
+fn emptied_if_torn(outcome: Outcome, chain: &mut Chain) -> Outcome {
+    if outcome == Outcome::Torn {
+        chain.addrs.clear();
+        chain.bytes.clear();
+        chain.truncated = false;
+    }
+    outcome
 }
 
 /// A walk along the chain.

@@ -272,6 +272,11 @@ impl ActivityReader {
         (self.last, self.was_blocked) = (Activity::Unknown, false);
     }
 
+    /// Whether the kernel notes them.
+    pub fn notes_switches(&self) -> bool {
+        self.switches.is_some()
+    }
+
     /// Has the CPU fetch what [`ActivityReader::is_resting`] looks at.
     pub fn prefetch(&self) {
         if let Some(switches) = &self.switches {

@@ -255,6 +255,68 @@ fn the_stack_of_the_first_copy_existed_and_is_hardly_ever_torn() {
     }
 }
 
+/// Cannot be read any more.
+struct Gone;
+
+impl Memory for Gone {
+    fn read(&self, _: RemoteAddr, _: &mut [u8]) -> Result<(), ReadError> {
+        Err(ReadError::Gone { pid: 0 })
+    }
+}
+
+#[test]
+fn a_copy_that_is_judged_later_shows_what_was_when_it_was_made() {
+    for bytes_per_step in [1_000, 3_000, 10_000, 30_000] {
+        let (mut invented, mut torn, mut looks) = (0, 0, 0);
+        for seed in 0..200 {
+            let mut target = Runner::new(seed, bytes_per_step);
+            target.clears = true;
+            let (mut reader, mut chain, mut ranges) = (reader(), Chain::default(), Vec::new());
+            let mut anchor = TellingAnchor(FixedAnchor { speaks: true });
+            for _ in 0..10 {
+                reader.read(&target, &mut anchor, &mut chain).unwrap();
+                ranges.clear();
+                if !reader.plan_copy(&anchor, &mut ranges) {
+                    continue;
+                }
+                let copy = |_| {
+                    let mut bytes = vec![0; total_len(&ranges)];
+                    assert_eq!(target.read_ranges(&ranges, &mut bytes), Ok(ranges.len()));
+                    (bytes, target.state.borrow().existed.clone())
+                };
+                let copies: Vec<_> = (0..4).map(copy).collect();
+                for (mut bytes, existed) in copies {
+                    let head = RemoteAddr(u64::from_le_bytes(bytes[bytes.len() - 8..].try_into().unwrap()));
+                    let outcome = reader.read_copied(&Gone, &mut anchor, &mut chain, &mut bytes).unwrap();
+                    // One that was not planned is not looked for.
+                    looks += u32::from(reader.has_planned(head));
+                    torn += u32::from(reader.has_planned(head) && outcome == Outcome::Torn);
+                    assert_ne!(outcome, Outcome::Repaired);
+                    invented += u32::from(outcome == Outcome::Clean && !existed.contains(&functions(&chain)));
+                }
+            }
+        }
+        println!("a step per {bytes_per_step} bytes: {invented} invented, {torn} torn of {looks}");
+        assert!(looks > 1_000 && invented * 500 <= looks, "{invented} of {looks} never existed");
+        // There is no second copy for it.
+        assert!(torn * 10 <= looks, "{torn} of {looks} are torn");
+    }
+}
+
+#[test]
+fn a_copy_that_is_too_short_is_torn() {
+    let target = Runner::new(1, 0);
+    let (mut reader, mut chain, mut ranges) = (reader(), Chain::default(), Vec::new());
+    let mut anchor = TellingAnchor(FixedAnchor { speaks: true });
+    for _ in 0..2 {
+        reader.read(&target, &mut anchor, &mut chain).unwrap();
+    }
+    assert!(reader.plan_copy(&anchor, &mut ranges));
+    let mut bytes = vec![0; total_len(&ranges) - 1];
+    assert_eq!(reader.read_copied(&Gone, &mut anchor, &mut chain, &mut bytes), Ok(Outcome::Torn));
+    assert!(chain.addrs.is_empty());
+}
+
 #[test]
 fn a_callee_that_has_returned_before_the_anchor_was_read_is_found() {
     let target = Runner::new(1, 0);
