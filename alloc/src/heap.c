@@ -6,8 +6,9 @@
 
 enum {
 	WORD_BITS = 64,
-	/* Small programs get no huge pages: with them from the start, one that needs 4.6 MB takes 7.6. */
-	SHARED_WITHOUT_HUGE_PAGES = 4,
+	/* The newest huge page may be next to empty. From here on that is at most an eighth of the heap; from the start on, a program that
+	 * needs 4.6 MB took 7.6, and from 8 MiB on one of 10 MB took 12. */
+	SHARED_WITHOUT_HUGE_PAGES = 8,
 };
 
 #define ALL_SLABS UINT32_MAX
@@ -64,28 +65,40 @@ static size_t find_one(void)
 	return heap.frontier;
 }
 
-/* The lowest free row that is long enough; it may reach over the frontier. */
+/* The free row that begins at `start`, at most up to the frontier: how many superslabs it has, and how many of the first `count` read as zero,
+ * which is what those beyond the frontier do. */
+static size_t measure_row(size_t start, size_t count, size_t *zero)
+{
+	size_t length = 0;
+	*zero = 0;
+	for (size_t at = start; at < heap.frontier && is_free(at); at++, length++) {
+		*zero += length < count && has_bit(region.zero, at);
+	}
+	*zero += length < count ? count - length : 0;
+	return length;
+}
+
+/* Of the free rows that are long enough, or reach up to the frontier, the one that takes the fewest pages from the kernel; of several the
+ * shortest, which leaves the longer ones for what needs them, and of these the lowest. Lowest first came to a tenth more of memory with 20
+ * blocks of 5 to 25 MiB that were replaced over and over. */
 static size_t find_row(size_t count)
 {
-	size_t start = 0, length = 0;
-	for (size_t at = 0; at < heap.frontier; at++) {
+	size_t best = heap.frontier, best_zero = count, best_length = SIZE_MAX, at = 0;
+	while (at < heap.frontier && (best_zero > 0 || best_length > count)) {
 		if (at % WORD_BITS == 0 && free_word(at / WORD_BITS) == 0) {
-			length = 0;
-			at += WORD_BITS - 1;
+			at += WORD_BITS;
 			continue;
 		}
-		if (!is_free(at)) {
-			length = 0;
-			continue;
+		size_t zero, length = measure_row(at, count, &zero);
+		bool is_long_enough = length >= count || (length > 0 && at + length == heap.frontier);
+		if (is_long_enough && (zero < best_zero || (zero == best_zero && length < best_length))) {
+			best = at;
+			best_zero = zero;
+			best_length = length;
 		}
-		if (length == 0) {
-			start = at;
-		}
-		if (++length == count) {
-			return start;
-		}
+		at += length + 1;
 	}
-	return length > 0 ? start : heap.frontier;
+	return best;
 }
 
 /* Memory that was kept goes to the program, whose pages are there. */
