@@ -9,10 +9,13 @@
 
 mod elf;
 mod names;
+mod sections;
 mod symbols;
 mod tables;
 mod unwind;
+mod xz;
 
-pub use elf::{Elf, ReadAt};
+pub use elf::{DebugFile, Elf, Found, ReadAt};
 pub use names::readable;
+pub use sections::{DebugLink, checksum, parse_debug_link};
 pub use unwind::{Code, End, Mapped, Registers, Stack, Unwound, unwind};

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use slip_model::NativeFrame;
-use slip_native::{Code, Elf, Mapped, Registers, Stack, Unwound, unwind};
-use slip_remote::{FileId, Mapping, open_debug_file, open_mapped, parse_maps};
+use slip_native::{Code, Elf, Found, Mapped, Registers, Stack, Unwound, checksum, unwind};
+use slip_remote::{FileId, Mapping, open_debug_file, open_linked_files, open_mapped, parse_maps};
 
 /// Mappings of a process with code that are known.
 const MAX_MODULES: usize = 4_096;
@@ -19,6 +19,9 @@ const MAX_NAMES: usize = 1 << 16;
 
 /// What is kept of files, all together. A browser's have 100 MiB.
 const MAX_FILES_BYTES: u64 = 512 << 20;
+
+/// Largest debug file that is read to the end for its sum. A browser's has more, and is found by the number of its build.
+const MAX_DEBUG_FILE_BYTES: u64 = 512 << 20;
 
 /// The instruction that calls what is so far away from its end.
 const CALL: u8 = 0xe8;
@@ -187,15 +190,32 @@ impl Files {
         }
         let read = |at: u64, buf: &mut [u8]| file.read_exact_at(buf, at).is_ok();
         let mut elf = Elf::parse(&read);
-        if let Some(elf) = &mut elf
-            && let Some(debug) = elf.wanted_symbols().and_then(|build_id| open_debug_file(pid, build_id))
-        {
-            elf.add_symbols(&|at, buf| debug.read_exact_at(buf, at).is_ok());
+        if let Some(elf) = &mut elf {
+            add_debug_file(pid, &mapping.path, elf);
         }
         let elf = elf.map(Arc::new);
         self.bytes.set(self.bytes.get().saturating_add(elf.as_ref().map_or(0, |elf| elf.len_bytes())));
         self.known.borrow_mut().insert(id, elf.clone());
         elf
+    }
+}
+
+/// Looks for the file that has what was stripped from one, by the number of its build and then by its name.
+fn add_debug_file(pid: u32, path: &str, elf: &mut Elf) {
+    let Some(wanted) = elf.debug_file() else { return };
+    let by_build_id = open_debug_file(pid, wanted.build_id);
+    let link = wanted.link.cloned();
+    let by_name = link.iter().flat_map(|link| {
+        let is_it = |file: &File| checksum(file, MAX_DEBUG_FILE_BYTES) == Some(link.checksum);
+        open_linked_files(pid, path, &link.name).filter(is_it)
+    });
+    for (file, is_checked) in
+        by_build_id.map(|file| (file, false)).into_iter().chain(by_name.map(|file| (file, true)))
+    {
+        if elf.add_debug_file(&|at, buf| file.read_exact_at(buf, at).is_ok(), is_checked) != Found::default()
+        {
+            break;
+        }
     }
 }
 
@@ -214,12 +234,53 @@ fn own_vdso() -> Option<Arc<Elf>> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "test code")]
 mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+    use std::process::Command;
+
     use super::*;
 
     #[test]
     fn the_code_of_the_kernel_is_read_from_our_own_memory() {
         let elf = own_vdso().unwrap();
         assert!(elf.bias(0x7000, 0).is_some());
+    }
+
+    /// The name of the function `hidden` in a file that is stripped, with what a shell makes of it beside it.
+    fn hidden_in(script: &str) -> Option<String> {
+        let folder = tempfile::tempdir().unwrap();
+        let source = slip_testkit::fixtures().join("programs/cpp/inlined.cpp");
+        let script = format!(
+            "set -e; g++ -g -O2 -Wl,--build-id=none -o whole {}; objcopy --only-keep-debug whole the.debug
+            cp whole other.debug; objcopy --strip-all --add-gnu-debuglink=the.debug whole stripped; {script}",
+            source.display()
+        );
+        let ran = Command::new("sh").args(["-c", &script]).current_dir(folder.path()).output().unwrap();
+        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+        let listed = Command::new("nm").arg(folder.path().join("whole")).output().unwrap();
+        let listed = String::from_utf8(listed.stdout).unwrap();
+        let row = listed.lines().find(|line| line.contains("hidden")).unwrap();
+        let vaddr = u64::from_str_radix(row.split(' ').next().unwrap(), 16).unwrap();
+        let path = folder.path().join("stripped");
+        let mapping = Mapping {
+            path: path.to_str().unwrap().to_owned(),
+            inode: fs::metadata(&path).unwrap().ino(),
+            ..parse_maps("400000-500000 r-xp 00000000 00:00 1 /none").remove(0)
+        };
+        Files::default().of(std::process::id(), &mapping).unwrap().function_at(vaddr)
+    }
+
+    #[test]
+    fn a_debug_file_that_is_named_is_found_where_it_may_be_and_only_if_it_is_the_one() {
+        if !Command::new("g++").arg("--version").output().is_ok_and(|ran| ran.status.success()) {
+            return slip_testkit::skip("a program of our own", "there is no g++");
+        }
+        let found = Some("hidden".to_owned());
+        assert_eq!(hidden_in(""), found);
+        assert_eq!(hidden_in("mkdir .debug; mv the.debug .debug"), found);
+        assert_eq!(hidden_in("rm the.debug"), None);
+        // It says what functions are called, and is another one.
+        assert_eq!(hidden_in("mv other.debug the.debug"), None);
+        assert_eq!(hidden_in("mkdir .debug; mv the.debug .debug; mv other.debug the.debug"), found);
     }
 
     #[test]

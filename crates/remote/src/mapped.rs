@@ -43,6 +43,25 @@ pub fn open_debug_file(pid: u32, build_id: &[u8]) -> Option<File> {
     paths.iter().find_map(|path| open(path, 0)).map(|(file, _)| file)
 }
 
+/// Opens the files that may be the one which the file at `path` says by its `name` that it has what was stripped from it, as process `pid` has
+/// them: beside it, in a folder `.debug` there, and under `/usr/lib/debug`. Which of them it is, if any, is for the caller to tell.
+pub fn open_linked_files(pid: u32, path: &str, name: &str) -> impl Iterator<Item = File> {
+    let is_name = !matches!(name, "" | "." | "..") && !name.contains('/');
+    let folder = path.rsplit_once('/').map(|(folder, _)| folder).filter(|_| is_name && path.starts_with('/'));
+    let places = folder.map(|folder| {
+        ["", "/.debug"]
+            .map(|within| format!("{folder}{within}/{name}"))
+            .into_iter()
+            .chain([format!("/usr/lib/debug{folder}/{name}")])
+    });
+    let files = places.into_iter().flatten().filter_map(move |place| {
+        let root = PathBuf::from(format!("/proc/{pid}/root{place}"));
+        // For a target that has ended.
+        [root, PathBuf::from(place)].iter().find_map(|path| open(path, 0))
+    });
+    files.map(|(file, _)| file)
+}
+
 fn open(path: &Path, inode: u64) -> Option<(File, FileId)> {
     // A target may put a pipe in the place of its file: opening that would wait for ever.
     let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path).ok()?;
@@ -75,5 +94,24 @@ mod tests {
         assert!(open_mapped(own, stack).is_none());
         let other = Mapping { inode: mapping.inode + 1, deleted: true, start: 1, end: 2, ..mapping.clone() };
         assert!(open_mapped(own, &other).is_none(), "another file has its name");
+    }
+
+    #[test]
+    fn a_debug_file_is_looked_for_in_three_places_and_nowhere_else() {
+        let (own, folder) = (std::process::id(), tempfile::tempdir().unwrap());
+        std::fs::create_dir(folder.path().join(".debug")).unwrap();
+        for (place, text) in [("a.debug", "beside"), (".debug/a.debug", "in a folder")] {
+            std::fs::write(folder.path().join(place), text).unwrap();
+        }
+        let found = |path: &str, name: &str| -> Vec<String> {
+            let files = open_linked_files(own, path, name);
+            files.map(|file| std::io::read_to_string(file).unwrap()).collect()
+        };
+        let program = folder.path().join("program");
+        assert_eq!(found(program.to_str().unwrap(), "a.debug"), ["beside", "in a folder"]);
+        let inner = folder.path().join(".debug/program");
+        for (path, name) in [(inner.to_str().unwrap(), "../a.debug"), ("program", "a.debug")] {
+            assert!(found(path, name).is_empty());
+        }
     }
 }
