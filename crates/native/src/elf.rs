@@ -63,7 +63,7 @@ pub struct DebugFile<'a> {
 pub struct Found {
     /// The names of all functions.
     pub symbols: bool,
-    /// What a debugger reads of lines reads.
+    /// What [`crate::DebugInfo`] reads.
     pub lines: bool,
 }
 

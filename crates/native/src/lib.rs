@@ -7,6 +7,7 @@
 //! expressions without end, if a file asks for it.
 #![forbid(unsafe_code)]
 
+mod debug_info;
 mod elf;
 mod names;
 mod sections;
@@ -15,6 +16,7 @@ mod tables;
 mod unwind;
 mod xz;
 
+pub use debug_info::{DebugInfo, SourceFrame};
 pub use elf::{DebugFile, Elf, Found, ReadAt};
 pub use names::readable;
 pub use sections::{DebugLink, checksum, parse_debug_link};

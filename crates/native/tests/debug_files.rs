@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use slip_native::{Elf, readable};
+use slip_native::{DebugInfo, Elf, readable};
 use slip_testkit::{fixtures, skip};
 
 /// Runs a shell with a program of C++ in its folder, `whole`, which has everything; `None` if that or a tool is not to be had.
@@ -76,4 +76,104 @@ fn names_are_in_what_a_distribution_has_packed() {
     assert_eq!(found[2], functions.len(), "{functions:?}");
     let names = functions.iter().map(|(_, name)| readable(name.as_bytes()));
     assert_eq!(names.filter(|name| name == "hidden" || name == "shop::Cart::total").count(), 4);
+}
+
+/// Functions with file and line at an address, the innermost first.
+type Source = Vec<(String, String, u32)>;
+
+/// What `addr2line` of the binutils says of addresses.
+fn by_binutils(path: &Path, addrs: &[u64]) -> Vec<Source> {
+    let mut found: Vec<Source> = Vec::new();
+    let input = path.with_extension("addresses");
+    fs::write(&input, addrs.iter().map(|addr| format!("{addr:#x}\n")).collect::<String>()).unwrap();
+    let mut command = Command::new("addr2line");
+    command.args(["-a", "-f", "-i", "-e"]).arg(path).stdin(File::open(input).unwrap());
+    let said = String::from_utf8(command.output().unwrap().stdout).unwrap();
+    let mut lines = said.lines();
+    while let Some(line) = lines.next() {
+        if line.starts_with("0x") {
+            found.push(Source::new());
+            continue;
+        }
+        let place = lines.next().unwrap().split(" (").next().unwrap();
+        let (file, number) = place.rsplit_once(':').unwrap();
+        found.last_mut().unwrap().push((
+            readable(line.as_bytes()),
+            file.to_owned(),
+            number.parse().unwrap_or(0),
+        ));
+    }
+    found
+}
+
+fn by_us(info: &DebugInfo, addr: u64) -> Source {
+    let frames = info.frames_at(addr).into_iter().rev();
+    frames.map(|frame| (frame.function, frame.file, frame.line)).collect()
+}
+
+/// Compares what both say of all addresses of functions, `step` apart. Of symbols, the binutils take the innermost function's name, which is that
+/// of the outermost one: they look into a file without any.
+fn compare(path: &Path, nameless: &Path, step: usize, with_files: bool) {
+    let file = File::open(path).unwrap();
+    let info = DebugInfo::read(&|at, buf| file.read_exact_at(buf, at).is_ok()).unwrap();
+    let mut addrs: Vec<u64> =
+        functions(path).chunks(2).flat_map(|pair| pair[0].0..2 * pair[1].0 - pair[0].0).collect();
+    addrs.sort_unstable();
+    addrs.dedup();
+    let addrs: Vec<u64> = addrs.into_iter().step_by(step).collect();
+    let theirs = by_binutils(nameless, &addrs);
+    let (mut compared, mut inlined, mut equal, mut examples) = (0, 0, 0, Vec::new());
+    for (addr, theirs) in addrs.iter().zip(theirs) {
+        // What was not compiled with `-g`.
+        if theirs.iter().any(|(_, file, _)| file == "??") {
+            continue;
+        }
+        compared += 1;
+        inlined += usize::from(theirs.len() > 1);
+        let plain = |mut source: Source| {
+            source.iter_mut().filter(|_| !with_files).for_each(|(_, file, _)| file.clear());
+            source
+        };
+        let (ours, theirs) = (plain(by_us(&info, *addr)), plain(theirs));
+        equal += usize::from(ours == theirs);
+        if ours != theirs && examples.len() < 4 {
+            examples.push(format!("{addr:#x}: ours {ours:?}, theirs {theirs:?}"));
+        }
+    }
+    println!("{}: {equal} of {compared}, {inlined} with inlined functions", path.display());
+    assert!(compared > 100 && inlined > 20, "{compared}, {inlined}");
+    assert_eq!(equal, compared, "{examples:#?}");
+}
+
+#[test]
+fn inlined_functions_and_lines_are_those_that_the_binutils_find() {
+    for format in ["-gdwarf-5", "-gdwarf-4", "-gdwarf-5 -gz=zlib"] {
+        let source = fixtures().join("programs/cpp/inlined.cpp");
+        let Some(folder) = prepared(&format!(
+            "g++ {format} -O2 -o other {}; objcopy -w --strip-symbol='*' other nameless",
+            source.display()
+        )) else {
+            return;
+        };
+        compare(&folder.path().join("other"), &folder.path().join("nameless"), 5, true);
+    }
+}
+
+#[test]
+fn inlined_functions_of_the_c_library_are_those_that_the_binutils_find() {
+    let elf = parsed(Path::new("/lib/x86_64-linux-gnu/libc.so.6"));
+    let build_id = elf.debug_file().unwrap().build_id;
+    let hex: String = build_id.iter().map(|byte| format!("{byte:02x}")).collect();
+    let debug = format!("/usr/lib/debug/.build-id/{}/{}.debug", &hex[..2], &hex[2..]);
+    let folder = tempfile::tempdir().unwrap();
+    let nameless = folder.path().join("nameless");
+    let made = Command::new("objcopy")
+        .args(["-w", "--decompress-debug-sections", "--strip-symbol=*", &debug])
+        .arg(&nameless)
+        .output();
+    if !made.is_ok_and(|made| made.status.success()) {
+        return skip("the C library's debug file", "it is not installed");
+    }
+    // The binutils take files of this format for those beside them: `sysdeps/x86_64/l10nflist.c`, where there is none.
+    compare(Path::new(&debug), &nameless, 397, false);
 }
