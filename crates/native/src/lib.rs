@@ -10,6 +10,7 @@
 mod debug_info;
 mod elf;
 mod names;
+mod perf_map;
 mod sections;
 mod symbols;
 mod tables;
@@ -19,5 +20,6 @@ mod xz;
 pub use debug_info::{DebugInfo, SourceFrame};
 pub use elf::{DebugFile, Elf, Found, ReadAt};
 pub use names::readable;
+pub use perf_map::PerfMap;
 pub use sections::{DebugLink, checksum, parse_debug_link};
 pub use unwind::{Code, End, Mapped, Registers, Stack, Unwound, unwind};

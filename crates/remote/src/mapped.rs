@@ -62,6 +62,22 @@ pub fn open_linked_files(pid: u32, path: &str, name: &str) -> impl Iterator<Item
     files.map(|(file, _)| file)
 }
 
+/// Opens the file in which process `pid`, which it knows itself by `own_pid`, tells `perf` what it has compiled, with its length; `None` if there is
+/// none, or it is not of the process's user or of root.
+pub fn open_perf_map(pid: u32, own_pid: u32) -> Option<(File, u64)> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    let user: u32 = users.split_whitespace().nth(1)?.parse().ok()?;
+    // Anybody may write into the folder, also a link.
+    let file = File::options()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK | libc::O_NOFOLLOW)
+        .open(format!("/proc/{pid}/root/tmp/perf-{own_pid}.map"))
+        .ok()?;
+    let found = file.metadata().ok()?;
+    (found.is_file() && [user, 0].contains(&found.uid())).then(|| (file, found.size()))
+}
+
 fn open(path: &Path, inode: u64) -> Option<(File, FileId)> {
     // A target may put a pipe in the place of its file: opening that would wait for ever.
     let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path).ok()?;
@@ -94,6 +110,21 @@ mod tests {
         assert!(open_mapped(own, stack).is_none());
         let other = Mapping { inode: mapping.inode + 1, deleted: true, start: 1, end: 2, ..mapping.clone() };
         assert!(open_mapped(own, &other).is_none(), "another file has its name");
+    }
+
+    #[test]
+    fn a_perf_map_is_the_file_of_its_process() {
+        // A number that no process has: the file is ours, and so is the process that is asked.
+        let (own, other) = (std::process::id(), 4_194_305 + std::process::id());
+        let path = format!("/tmp/perf-{other}.map");
+        std::fs::write(&path, "1000 10 a\n").unwrap();
+        let found = open_perf_map(own, other).map(|(_, bytes)| bytes);
+        std::fs::rename(&path, format!("{path}.moved")).unwrap();
+        std::os::unix::fs::symlink(format!("{path}.moved"), &path).unwrap();
+        let by_link = open_perf_map(own, other).is_some();
+        std::fs::remove_file(format!("{path}.moved")).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!((found, by_link, open_perf_map(own, other).is_some()), (Some(10), false, false));
     }
 
     #[test]
