@@ -36,8 +36,11 @@ pub enum FrameKind {
     Kernel = 4,
     /// The instruction that the innermost function executes, in square brackets: no function, inside of that one.
     Instruction = 5,
-    /// A function of a program or a library itself, compiled. Its file is that program or library in square brackets.
+    /// A function of a program or a library itself, compiled. Its file is that of its source if that is known, or else the
+    /// program or library in square brackets.
     Native = 6,
+    /// The same, inlined into the function before it. Its file is that of its source.
+    Inlined = 7,
 }
 
 impl FrameKind {
@@ -51,6 +54,7 @@ impl FrameKind {
             Self::Kernel,
             Self::Instruction,
             Self::Native,
+            Self::Inlined,
         ];
         all.into_iter().find(|kind| *kind as u8 == number)
     }

@@ -84,6 +84,8 @@ pub struct DebugInfo {
     /// Which addresses are in which of them.
     ranges: Spans,
     known: RefCell<HashMap<usize, Arc<KnownUnit>>>,
+    /// By part and function.
+    inlined: RefCell<HashMap<(usize, usize), Arc<[Inlined]>>>,
     work: Work,
 }
 
@@ -111,7 +113,6 @@ struct KnownUnit {
     /// Where their entries are.
     functions: Spans,
     lines: Vec<Row>,
-    inlined: RefCell<HashMap<usize, Arc<[Inlined]>>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -207,6 +208,7 @@ impl DebugInfo {
             units: Vec::new(),
             ranges: Spans::default(),
             known: RefCell::default(),
+            inlined: RefCell::default(),
             work: Work::default(),
         };
         let (units, ranges) = info.work.run(|| Some(info.list()))?;
@@ -316,11 +318,7 @@ impl DebugInfo {
                 let _ = self.ranges_at(dwarf, unit, entry, add);
             }
         });
-        let known = Arc::new(KnownUnit {
-            functions: Spans::sorted(functions),
-            lines: self.rows(unit),
-            inlined: RefCell::default(),
-        });
+        let known = Arc::new(KnownUnit { functions: Spans::sorted(functions), lines: self.rows(unit) });
         self.known.borrow_mut().insert(number, known.clone());
         known
     }
@@ -393,7 +391,7 @@ impl DebugInfo {
         let behind = known.lines.partition_point(|row| row.begin <= vaddr);
         let before = known.lines[..behind].iter().rev().take(MAX_NESTED);
         let row = before.into_iter().find(|row| vaddr < row.end);
-        let inlined = self.inlined(&dwarf, &unit, &known, function);
+        let inlined = self.inlined(&dwarf, &unit, (number, function));
         let mut entries: Vec<&Inlined> =
             inlined.iter().filter(|inlined| inlined.range.contains(&vaddr)).take(MAX_INLINED).collect();
         entries.sort_by_key(|inlined| inlined.depth);
@@ -411,26 +409,25 @@ impl DebugInfo {
         Some(said.iter().zip(places).map(frame).collect())
     }
 
-    /// All that was inlined into a function.
+    /// All that was inlined into a function of a part.
     fn inlined(
         &self,
         dwarf: &Dwarf<Slice<'_>>,
         unit: &Unit<Slice<'_>>,
-        known: &KnownUnit,
-        function: usize,
+        function: (usize, usize),
     ) -> Arc<[Inlined]> {
-        if let Some(inlined) = known.inlined.borrow().get(&function) {
+        if let Some(inlined) = self.inlined.borrow().get(&function) {
             return inlined.clone();
         }
         let mut inlined = Vec::new();
-        let _ = self.each_entry(unit, Some(UnitOffset(function)), |tag, entry, depth| {
+        let _ = self.each_entry(unit, Some(UnitOffset(function.1)), |tag, entry, depth| {
             if tag == gimli::DW_TAG_inlined_subroutine {
                 let add = |range| inlined.push(Inlined { range, depth, entry: entry.0 });
                 let _ = self.ranges_at(dwarf, unit, entry, add);
             }
         });
         let inlined: Arc<[Inlined]> = inlined.into();
-        known.inlined.borrow_mut().insert(function, inlined.clone());
+        self.inlined.borrow_mut().insert(function, inlined.clone());
         inlined
     }
 

@@ -37,7 +37,7 @@ pub(crate) struct Load {
 }
 
 /// An ELF file of x86-64: how its functions are unwound, and what they are called.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Elf {
     loads: Vec<Load>,
     pub(crate) tables: Option<Tables>,

@@ -20,7 +20,7 @@ const MAX_NESTED: usize = 8;
 /// Names are compared by length up to this one.
 const MAX_LETTERS: usize = 256;
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Symbols {
     /// By address, one at each.
     functions: Vec<Function>,

@@ -3,13 +3,18 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::fs::{self, File};
+use std::io::Read as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use slip_model::NativeFrame;
-use slip_native::{Code, Elf, Found, Mapped, Registers, Stack, Unwound, checksum, unwind};
-use slip_remote::{FileId, Mapping, open_debug_file, open_linked_files, open_mapped, parse_maps};
+use slip_native::{
+    Code, DebugInfo, Elf, Found, Mapped, PerfMap, Registers, SourceFrame, Stack, Unwound, checksum, unwind,
+};
+use slip_remote::{
+    FileId, Mapping, open_debug_file, open_linked_files, open_mapped, open_perf_map, parse_maps,
+};
 
 /// Mappings of a process with code that are known.
 const MAX_MODULES: usize = 4_096;
@@ -23,6 +28,9 @@ const MAX_FILES_BYTES: u64 = 512 << 20;
 /// Largest debug file that is read to the end for its sum. A browser's has more, and is found by the number of its build.
 const MAX_DEBUG_FILE_BYTES: u64 = 512 << 20;
 
+/// Most that is read of what a process tells of code that it has compiled. A server in JavaScript tells 5 MiB.
+const MAX_PERF_MAP_BYTES: u64 = 64 << 20;
+
 /// The instruction that calls what is so far away from its end.
 const CALL: u8 = 0xe8;
 const CALL_BYTES: u64 = 5;
@@ -35,13 +43,32 @@ pub(crate) struct NativeProcess {
     /// The program that it ran when they were read.
     program: PathBuf,
     names: HashMap<u64, NativeFrame>,
+    /// What it has compiled while it ran, once such code was seen.
+    compiled: Option<Compiled>,
+}
+
+/// What a process tells of code that it has compiled.
+#[derive(Debug, Default)]
+struct Compiled {
+    names: PerfMap,
+    /// How long the file was.
+    bytes: u64,
+}
+
+/// A file with code.
+#[derive(Debug)]
+struct Known {
+    elf: Elf,
+    /// It or its debug file, whichever says which lines its functions are of.
+    lines: Option<File>,
+    info: Mutex<Option<Option<DebugInfo>>>,
 }
 
 #[derive(Debug)]
 struct Module {
     mapping: Mapping,
     /// The file, and what is to be added to its addresses; read when it is needed.
-    file: OnceCell<Option<(Arc<Elf>, u64)>>,
+    file: OnceCell<Option<(Arc<Known>, u64)>>,
 }
 
 impl NativeProcess {
@@ -115,6 +142,47 @@ impl NativeProcess {
 }
 
 impl NativeProcess {
+    /// The functions at an address, with those that were inlined there, and their lines; the outermost first, and none if that is not told.
+    pub(crate) fn source(&self, pid: u32, addr: u64, files: &Files) -> Vec<SourceFrame> {
+        let loaded = Loaded { pid, modules: &self.modules, files };
+        // So that the file is there.
+        let _ = loaded.at(addr);
+        let known = loaded.module(addr).and_then(|module| module.file.get()?.as_ref());
+        known.map(|(known, bias)| known.source(addr.wrapping_sub(*bias), files)).unwrap_or_default()
+    }
+
+    /// Whether the code there is of no file.
+    pub(crate) fn is_compiled(&self, pid: u32, addr: u64, files: &Files) -> bool {
+        matches!((Loaded { pid, modules: &self.modules, files }).at(addr), Some(Mapped::Bare))
+    }
+
+    /// What the process, which knows itself by `own_pid`, calls the code there that it has compiled.
+    pub(crate) fn compiled_name(&mut self, pid: u32, own_pid: u32, addr: u64) -> Option<String> {
+        if self.compiled.is_none() {
+            self.read_compiled(pid, own_pid);
+        }
+        self.compiled.as_ref()?.names.function_at(addr)
+    }
+
+    /// Reads what the process has compiled if it has compiled more, and code of that kind was seen; whether it has.
+    pub(crate) fn look_at_compiled(&mut self, pid: u32, own_pid: u32) -> bool {
+        self.compiled.is_some() && self.read_compiled(pid, own_pid)
+    }
+
+    fn read_compiled(&mut self, pid: u32, own_pid: u32) -> bool {
+        let compiled = self.compiled.get_or_insert_default();
+        let Some((file, bytes)) = open_perf_map(pid, own_pid) else { return false };
+        if bytes == compiled.bytes {
+            return false;
+        }
+        let mut text = Vec::new();
+        if file.take(MAX_PERF_MAP_BYTES).read_to_end(&mut text).is_err() {
+            return false;
+        }
+        *compiled = Compiled { names: PerfMap::parse(text), bytes };
+        true
+    }
+
     /// Whether a part of a function is there that the compiler has put apart from the rest.
     pub(crate) fn is_part(&self, pid: u32, addr: u64, files: &Files) -> bool {
         match (Loaded { pid, modules: &self.modules, files }).at(addr) {
@@ -156,12 +224,12 @@ impl Code for Loaded<'_> {
     fn at(&self, addr: u64) -> Option<Mapped<'_>> {
         let module = self.module(addr)?;
         let file = module.file.get_or_init(|| {
-            let elf = self.files.of(self.pid, &module.mapping)?;
-            let bias = elf.bias(module.mapping.start, module.mapping.file_offset)?;
-            Some((elf, bias))
+            let known = self.files.of(self.pid, &module.mapping)?;
+            let bias = known.elf.bias(module.mapping.start, module.mapping.file_offset)?;
+            Some((known, bias))
         });
         Some(match file {
-            Some((elf, bias)) => Mapped::File { elf, bias: *bias },
+            Some((known, bias)) => Mapped::File { elf: &known.elf, bias: *bias },
             None => Mapped::Bare,
         })
     }
@@ -170,14 +238,14 @@ impl Code for Loaded<'_> {
 /// Files that have been read: processes share them.
 #[derive(Debug, Default)]
 pub(crate) struct Files {
-    known: RefCell<HashMap<FileId, Option<Arc<Elf>>>>,
+    known: RefCell<HashMap<FileId, Option<Arc<Known>>>>,
     /// The kernel's own, which is of no file and the same for all.
-    kernels: OnceCell<Option<Arc<Elf>>>,
+    kernels: OnceCell<Option<Arc<Known>>>,
     bytes: Cell<u64>,
 }
 
 impl Files {
-    fn of(&self, pid: u32, mapping: &Mapping) -> Option<Arc<Elf>> {
+    fn of(&self, pid: u32, mapping: &Mapping) -> Option<Arc<Known>> {
         if mapping.path == "[vdso]" {
             return self.kernels.get_or_init(own_vdso).clone();
         }
@@ -189,38 +257,60 @@ impl Files {
             return None;
         }
         let read = |at: u64, buf: &mut [u8]| file.read_exact_at(buf, at).is_ok();
-        let mut elf = Elf::parse(&read);
-        if let Some(elf) = &mut elf {
-            add_debug_file(pid, &mapping.path, elf);
-        }
-        let elf = elf.map(Arc::new);
-        self.bytes.set(self.bytes.get().saturating_add(elf.as_ref().map_or(0, |elf| elf.len_bytes())));
-        self.known.borrow_mut().insert(id, elf.clone());
-        elf
+        let known = Elf::parse(&read).map(|mut elf| {
+            let lines = add_debug_file(pid, &mapping.path, &mut elf);
+            let lines = if elf.has_lines() { Some(file) } else { lines };
+            Arc::new(Known { elf, lines, info: Mutex::default() })
+        });
+        self.add_bytes(known.as_ref().map_or(0, |known| known.elf.len_bytes()));
+        self.known.borrow_mut().insert(id, known.clone());
+        known
+    }
+
+    fn add_bytes(&self, bytes: u64) {
+        self.bytes.set(self.bytes.get().saturating_add(bytes));
     }
 }
 
-/// Looks for the file that has what was stripped from one, by the number of its build and then by its name.
-fn add_debug_file(pid: u32, path: &str, elf: &mut Elf) {
-    let Some(wanted) = elf.debug_file() else { return };
+impl Known {
+    /// The functions at an address and their lines, as [`DebugInfo::frames_at`]. What says so is read for the first address of the file.
+    fn source(&self, vaddr: u64, files: &Files) -> Vec<SourceFrame> {
+        let Some(lines) = &self.lines else { return Vec::new() };
+        let mut info = self.info.lock().unwrap_or_else(PoisonError::into_inner);
+        let info = info.get_or_insert_with(|| {
+            if files.bytes.get() > MAX_FILES_BYTES {
+                return None;
+            }
+            let info = DebugInfo::read(&|at, buf| lines.read_exact_at(buf, at).is_ok())?;
+            files.add_bytes(info.len_bytes());
+            Some(info)
+        });
+        info.as_ref().map(|info| info.frames_at(vaddr)).unwrap_or_default()
+    }
+}
+
+/// Looks for the file that has what was stripped from one, by the number of its build and then by its name; if it says which lines functions are
+/// of, that is the file.
+fn add_debug_file(pid: u32, path: &str, elf: &mut Elf) -> Option<File> {
+    let wanted = elf.debug_file()?;
     let by_build_id = open_debug_file(pid, wanted.build_id);
     let link = wanted.link.cloned();
     let by_name = link.iter().flat_map(|link| {
         let is_it = |file: &File| checksum(file, MAX_DEBUG_FILE_BYTES) == Some(link.checksum);
         open_linked_files(pid, path, &link.name).filter(is_it)
     });
-    for (file, is_checked) in
-        by_build_id.map(|file| (file, false)).into_iter().chain(by_name.map(|file| (file, true)))
-    {
-        if elf.add_debug_file(&|at, buf| file.read_exact_at(buf, at).is_ok(), is_checked) != Found::default()
-        {
-            break;
+    let found = by_build_id.map(|file| (file, false)).into_iter().chain(by_name.map(|file| (file, true)));
+    for (file, is_checked) in found {
+        let found = elf.add_debug_file(&|at, buf| file.read_exact_at(buf, at).is_ok(), is_checked);
+        if found != Found::default() {
+            return Some(file).filter(|_| found.lines);
         }
     }
+    None
 }
 
 /// The code that the kernel gives to each process, from our own memory.
-fn own_vdso() -> Option<Arc<Elf>> {
+fn own_vdso() -> Option<Arc<Known>> {
     let maps = parse_maps(&fs::read_to_string("/proc/self/maps").ok()?);
     let mapping = maps.into_iter().find(|mapping| mapping.path == "[vdso]")?;
     let memory = File::open("/proc/self/mem").ok()?;
@@ -228,7 +318,7 @@ fn own_vdso() -> Option<Arc<Elf>> {
         let addr = mapping.start.checked_add(at).filter(|addr| *addr < mapping.end);
         addr.is_some_and(|addr| memory.read_exact_at(buf, addr).is_ok())
     };
-    Elf::parse(&read).map(Arc::new)
+    Elf::parse(&read).map(|elf| Arc::new(Known { elf, lines: None, info: Mutex::default() }))
 }
 
 #[cfg(test)]
@@ -241,8 +331,8 @@ mod tests {
 
     #[test]
     fn the_code_of_the_kernel_is_read_from_our_own_memory() {
-        let elf = own_vdso().unwrap();
-        assert!(elf.bias(0x7000, 0).is_some());
+        let known = own_vdso().unwrap();
+        assert!(known.elf.bias(0x7000, 0).is_some());
     }
 
     /// The name of the function `hidden` in a file that is stripped, with what a shell makes of it beside it.
@@ -266,7 +356,7 @@ mod tests {
             inode: fs::metadata(&path).unwrap().ino(),
             ..parse_maps("400000-500000 r-xp 00000000 00:00 1 /none").remove(0)
         };
-        Files::default().of(std::process::id(), &mapping).unwrap().function_at(vaddr)
+        Files::default().of(std::process::id(), &mapping).unwrap().elf.function_at(vaddr)
     }
 
     #[test]
