@@ -84,10 +84,12 @@ pub struct DebugInfo {
     /// Which addresses are in which of them.
     ranges: Spans,
     known: RefCell<HashMap<usize, Arc<KnownUnit>>>,
-    /// By part and function.
-    inlined: RefCell<HashMap<(usize, usize), Arc<[Inlined]>>>,
+    inlined: RefCell<InlinedByFunction>,
     work: Work,
 }
+
+/// By part and function.
+type InlinedByFunction = HashMap<(usize, usize), Arc<[Inlined]>>;
 
 /// Addresses, and what is there.
 #[derive(Debug, Default)]

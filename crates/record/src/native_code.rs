@@ -16,6 +16,8 @@ use slip_remote::{
     FileId, Mapping, open_debug_file, open_linked_files, open_mapped, open_perf_map, parse_maps,
 };
 
+use crate::debuginfod::Debuginfod;
+
 /// Mappings of a process with code that are known.
 const MAX_MODULES: usize = 4_096;
 
@@ -45,6 +47,8 @@ pub(crate) struct NativeProcess {
     names: HashMap<u64, NativeFrame>,
     /// What it has compiled while it ran, once such code was seen.
     compiled: Option<Compiled>,
+    /// How many debug files had come when its files were named.
+    generation: u64,
 }
 
 /// What a process tells of code that it has compiled.
@@ -142,6 +146,18 @@ impl NativeProcess {
 }
 
 impl NativeProcess {
+    /// Forgets what functions are called if debug files have come since; whether it has.
+    pub(crate) fn forget_names(&mut self, files: &Files) -> bool {
+        if std::mem::replace(&mut self.generation, files.generation.get()) == files.generation.get() {
+            return false;
+        }
+        for module in &mut self.modules {
+            module.file = OnceCell::new();
+        }
+        self.names.clear();
+        true
+    }
+
     /// The functions at an address, with those that were inlined there, and their lines; the outermost first, and none if that is not told.
     pub(crate) fn source(&self, pid: u32, addr: u64, files: &Files) -> Vec<SourceFrame> {
         let loaded = Loaded { pid, modules: &self.modules, files };
@@ -242,9 +258,42 @@ pub(crate) struct Files {
     /// The kernel's own, which is of no file and the same for all.
     kernels: OnceCell<Option<Arc<Known>>>,
     bytes: Cell<u64>,
+    /// Who is asked for debug files that are not here, if anybody, and for which files.
+    servers: RefCell<Option<Debuginfod>>,
+    awaited: RefCell<HashMap<String, FileId>>,
+    /// How many have come.
+    generation: Cell<u64>,
 }
 
 impl Files {
+    /// Also asks servers for debug files.
+    pub(crate) fn ask(&self, servers: Debuginfod) {
+        *self.servers.borrow_mut() = Some(servers);
+    }
+
+    /// Takes the names of functions from debug files that have come.
+    pub(crate) fn take_debug_files(&self) {
+        let mut servers = self.servers.borrow_mut();
+        let Some(servers) = &mut *servers else { return };
+        while let Some((build_id, path)) = servers.take() {
+            let id = self.awaited.borrow_mut().remove(&build_id);
+            let Some((id, file)) = id.zip(File::open(path).ok()) else { continue };
+            let mut known = self.known.borrow_mut();
+            let Some(Some(old)) = known.get(&id) else { continue };
+            let mut elf = old.elf.clone();
+            // That it is of this build is its own word, which is checked as for any other debug file.
+            let found = elf.add_debug_file(&|at, buf| file.read_exact_at(buf, at).is_ok(), false);
+            if found == Found::default() {
+                continue;
+            }
+            let lines = Some(file).filter(|_| found.lines);
+            let before = old.elf.len_bytes();
+            self.add_bytes(elf.len_bytes().saturating_sub(before));
+            known.insert(id, Some(Arc::new(Known { elf, lines, info: Mutex::default() })));
+            self.generation.set(self.generation.get() + 1);
+        }
+    }
+
     fn of(&self, pid: u32, mapping: &Mapping) -> Option<Arc<Known>> {
         if mapping.path == "[vdso]" {
             return self.kernels.get_or_init(own_vdso).clone();
@@ -259,6 +308,12 @@ impl Files {
         let read = |at: u64, buf: &mut [u8]| file.read_exact_at(buf, at).is_ok();
         let known = Elf::parse(&read).map(|mut elf| {
             let lines = add_debug_file(pid, &mapping.path, &mut elf);
+            if lines.is_none()
+                && let Some(servers) = &mut *self.servers.borrow_mut()
+                && let Some(wanted) = elf.debug_file().filter(|wanted| !wanted.build_id.is_empty())
+            {
+                self.awaited.borrow_mut().insert(servers.ask(wanted.build_id), id);
+            }
             let lines = if elf.has_lines() { Some(file) } else { lines };
             Arc::new(Known { elf, lines, info: Mutex::default() })
         });
@@ -324,8 +379,11 @@ fn own_vdso() -> Option<Arc<Known>> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "test code")]
 mod tests {
+    use std::io::{BufRead as _, BufReader};
     use std::os::unix::fs::MetadataExt as _;
-    use std::process::Command;
+    use std::path::Path;
+    use std::process::{Command, Stdio};
+    use std::time::{Duration, Instant};
 
     use super::*;
 
@@ -333,6 +391,21 @@ mod tests {
     fn the_code_of_the_kernel_is_read_from_our_own_memory() {
         let known = own_vdso().unwrap();
         assert!(known.elf.bias(0x7000, 0).is_some());
+    }
+
+    fn address_of_hidden(path: &Path) -> u64 {
+        let listed = Command::new("nm").arg(path).output().unwrap();
+        let listed = String::from_utf8(listed.stdout).unwrap();
+        let row = listed.lines().find(|line| line.contains("hidden")).unwrap();
+        u64::from_str_radix(row.split(' ').next().unwrap(), 16).unwrap()
+    }
+
+    fn mapping_of(path: &Path) -> Mapping {
+        Mapping {
+            path: path.to_str().unwrap().to_owned(),
+            inode: fs::metadata(path).unwrap().ino(),
+            ..parse_maps("400000-500000 r-xp 00000000 00:00 1 /none").remove(0)
+        }
     }
 
     /// The name of the function `hidden` in a file that is stripped, with what a shell makes of it beside it.
@@ -346,16 +419,8 @@ mod tests {
         );
         let ran = Command::new("sh").args(["-c", &script]).current_dir(folder.path()).output().unwrap();
         assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
-        let listed = Command::new("nm").arg(folder.path().join("whole")).output().unwrap();
-        let listed = String::from_utf8(listed.stdout).unwrap();
-        let row = listed.lines().find(|line| line.contains("hidden")).unwrap();
-        let vaddr = u64::from_str_radix(row.split(' ').next().unwrap(), 16).unwrap();
-        let path = folder.path().join("stripped");
-        let mapping = Mapping {
-            path: path.to_str().unwrap().to_owned(),
-            inode: fs::metadata(&path).unwrap().ino(),
-            ..parse_maps("400000-500000 r-xp 00000000 00:00 1 /none").remove(0)
-        };
+        let vaddr = address_of_hidden(&folder.path().join("whole"));
+        let mapping = mapping_of(&folder.path().join("stripped"));
         Files::default().of(std::process::id(), &mapping).unwrap().elf.function_at(vaddr)
     }
 
@@ -371,6 +436,64 @@ mod tests {
         // It says what functions are called, and is another one.
         assert_eq!(hidden_in("mv other.debug the.debug"), None);
         assert_eq!(hidden_in("mkdir .debug; mv the.debug .debug; mv other.debug the.debug"), found);
+    }
+
+    /// A server, killed at the end.
+    struct Server(std::process::Child);
+
+    impl Drop for Server {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    #[test]
+    fn a_debug_file_that_is_not_here_is_asked_for_and_names_functions_when_it_has_come() {
+        let folder = tempfile::tempdir().unwrap();
+        let source = slip_testkit::fixtures().join("programs/cpp/inlined.cpp");
+        // By its number the server gives the file of the first program, and for the second one's number that of the first.
+        let script = format!(
+            "set -e; g++ -g -O2 -o whole {}; strip -o stripped whole; g++ -g -O1 -o other {0}; strip other; objcopy --only-keep-debug whole debug
+            for of in whole other; do id=$(readelf -n $of | sed -n 's/.*Build ID: //p'); mkdir -p served/buildid/$id; cp debug served/buildid/$id/debuginfo; done",
+            source.display()
+        );
+        let ran = Command::new("sh").args(["-c", &script]).current_dir(folder.path()).output();
+        if !ran.is_ok_and(|ran| ran.status.success()) {
+            return slip_testkit::skip("a program of our own", "g++ does not compile it");
+        }
+        let mut server = Command::new("python3");
+        server
+            .args(["-u", "-m", "http.server", "--bind", "127.0.0.1", "0", "--directory"])
+            .arg(folder.path().join("served"));
+        let mut server = Server(server.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap());
+        let mut said = String::new();
+        BufReader::new(server.0.stdout.take().unwrap()).read_line(&mut said).unwrap();
+        let port = said.split(" port ").nth(1).unwrap().split(' ').next().unwrap();
+        let cache = [("DEBUGINFOD_CACHE_PATH", folder.path().join("cache"))];
+        let Ok(servers) = Debuginfod::start_with(&format!("http://127.0.0.1:{port}"), &cache) else {
+            return slip_testkit::skip("a debug file from a server", "there is no debuginfod-find");
+        };
+        let files = Files::default();
+        files.ask(servers);
+        let of = |name: &str| files.of(std::process::id(), &mapping_of(&folder.path().join(name))).unwrap();
+        let hidden = address_of_hidden(&folder.path().join("whole"));
+        assert_eq!(of("other").elf.function_at(hidden), None);
+        assert_eq!(of("stripped").elf.function_at(hidden), None);
+        let end = Instant::now() + Duration::from_secs(60);
+        while files.generation.get() == 0 {
+            assert!(Instant::now() < end, "it does not come");
+            std::thread::sleep(Duration::from_millis(10));
+            files.take_debug_files();
+        }
+        assert_eq!(of("stripped").elf.function_at(hidden).as_deref(), Some("hidden"));
+        let source = of("stripped").source(hidden, &files);
+        assert!(source[0].file.ends_with("inlined.cpp"), "{source:?}");
+        // It was asked for first, and what came was another program's.
+        assert_eq!((of("other").elf.function_at(hidden), files.generation.get()), (None, 1));
+        let mut process = NativeProcess::default();
+        assert!(process.forget_names(&files));
+        assert!(!process.forget_names(&files));
     }
 
     #[test]

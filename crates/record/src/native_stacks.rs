@@ -84,6 +84,10 @@ impl NativeStacks {
                 self.frames.clear();
             }
         }
+        if self.process.forget_names(files) {
+            self.frames.clear();
+            self.loop_calls.clear();
+        }
         let [bx, bp, r12_to_15 @ ..] = copy.registers;
         let registers = Registers { ip: copy.ip, sp: copy.sp, bx, bp, r12_to_15 };
         let mut walk = self.process.walk(pid, &registers, &copy.stack, files);
