@@ -39,11 +39,19 @@ pub enum FrameKind {
     /// A function of a program or a library itself, compiled. Its file is that of its source if that is known, or else the
     /// program or library in square brackets.
     Native = 6,
-    /// The same, inlined into the function before it. Its file is that of its source.
-    Inlined = 7,
+    /// No function: the server that a thread waits for, inside of all its own functions and outside of those of the kernel. Its name is an
+    /// address with its port, or the path of a UNIX socket.
+    Server = 7,
+    /// A native function that was inlined into the one before it. Its file is that of its source.
+    Inlined = 8,
 }
 
 impl FrameKind {
+    /// Whether such frames are inside of all that the program itself runs.
+    pub fn is_beyond_program(self) -> bool {
+        matches!(self, Self::Kernel | Self::Server)
+    }
+
     /// The kind that `number` stands for in a recording.
     pub fn from_number(number: u8) -> Option<Self> {
         let all = [
@@ -54,6 +62,7 @@ impl FrameKind {
             Self::Kernel,
             Self::Instruction,
             Self::Native,
+            Self::Server,
             Self::Inlined,
         ];
         all.into_iter().find(|kind| *kind as u8 == number)

@@ -185,6 +185,7 @@ fn kind(kind: FrameKind) -> &'static str {
         FrameKind::Native => "native",
         FrameKind::Inlined => "inlined",
         FrameKind::Kernel => "kernel",
+        FrameKind::Server => "server",
         FrameKind::Marker | FrameKind::Instruction => "marker",
     }
 }
