@@ -2,10 +2,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use slip_native::{DebugInfo, Elf, PerfMap, parse_debug_link};
+use slip_native::{DebugInfo, Elf, PerfMap, build_id, common_link, parse_debug_link};
 
 /// Sections of a file that the input is cut into, and one of names.
-const SECTIONS: [&str; 8] = [
+const SECTIONS: [&str; 9] = [
     ".debug_info",
     ".debug_abbrev",
     ".debug_line",
@@ -14,6 +14,7 @@ const SECTIONS: [&str; 8] = [
     ".debug_ranges",
     ".gnu_debugdata",
     ".debug_addr",
+    ".gnu_debugaltlink",
 ];
 
 const HEAD_BYTES: usize = 64;
@@ -26,7 +27,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
     let map = PerfMap::parse(bytes.to_vec());
     // Lengths of the sections, which of them are compressed, and an address.
-    let Some((lens, rest)) = bytes.split_first_chunk::<16>() else { return };
+    let Some((lens, rest)) = bytes.split_first_chunk::<18>() else { return };
     let Some((compressed, rest)) = rest.split_first_chunk::<1>() else { return };
     let Some((addr, rest)) = rest.split_first_chunk::<2>() else { return };
     let addr = u64::from(u16::from_le_bytes(*addr));
@@ -41,7 +42,10 @@ fuzz_target!(|bytes: &[u8]| {
     if let Some(elf) = Elf::parse(&read) {
         let _ = (elf.function_at(addr), elf.debug_file().is_some(), elf.has_lines());
     }
-    if let Some(info) = DebugInfo::read(&read) {
+    let _ = (common_link(&read), build_id(&read));
+    // A file that has something in common with itself.
+    let common = (addr % 2 == 1).then_some(&read as _);
+    if let Some(info) = DebugInfo::read(&read, common) {
         for addr in [addr, 0x1000, 0x1010] {
             assert!(info.frames_at(addr).len() <= 65);
         }
@@ -60,7 +64,7 @@ fn with_sections(bytes: &[u8], lens: impl Iterator<Item = usize>, compressed: u8
         let (own, behind) = rest.split_at(len.min(rest.len()));
         rest = behind;
         // Name and kind, flags, address, place, length, and what is not read.
-        let flags = if compressed >> number & 1 == 1 { FLAG_COMPRESSED } else { 0 };
+        let flags = if number < 8 && compressed >> number & 1 == 1 { FLAG_COMPRESSED } else { 0 };
         let at = names_at + names_bytes + data.len();
         if !own.is_empty() {
             rows.push([names.len() as u64 | 1 << 32, flags, 0, at as u64, own.len() as u64, 0, 1, 0]);

@@ -78,14 +78,22 @@ pub struct SourceFrame {
 /// What a file says of its source. It is looked into where it is asked.
 #[derive(Debug)]
 pub struct DebugInfo {
-    sections: Vec<(SectionId, Vec<u8>)>,
-    /// Where the parts begin, in order.
-    units: Vec<usize>,
+    own: Contents,
+    /// What it has in common with other files, if that was put apart (`dwz`).
+    common: Option<Contents>,
     /// Which addresses are in which of them.
     ranges: Spans,
     known: RefCell<HashMap<usize, Arc<KnownUnit>>>,
     inlined: RefCell<InlinedByFunction>,
     work: Work,
+}
+
+/// What is read of a file.
+#[derive(Debug, Default)]
+struct Contents {
+    sections: Vec<(SectionId, Vec<u8>)>,
+    /// Where the parts begin, in order.
+    units: Vec<usize>,
 }
 
 /// By part and function.
@@ -184,43 +192,32 @@ impl Work {
 }
 
 impl DebugInfo {
-    /// Reads what a file says; `None` if it says nothing, or more than is read.
-    pub fn read(read: &ReadAt<'_>) -> Option<Self> {
-        let sections = Sections::read(read, header(&head(read)?)?);
-        let mut left = MAX_BYTES;
-        let mut contents = Vec::new();
-        for (id, name) in SECTIONS {
-            let limit = if id == SectionId::DebugAbbrev { MAX_FORMS_BYTES } else { left };
-            match sections.contents(read, name, limit) {
-                Some(bytes) => {
-                    left = left.checked_sub(bytes.len() as u64)?;
-                    contents.push((id, bytes));
-                }
-                // What one has without the other means something else.
-                None if sections.named(name).is_some() => return None,
-                None => {}
-            }
-        }
-        Self::of(contents)
-    }
-
-    fn of(sections: Vec<(SectionId, Vec<u8>)>) -> Option<Self> {
+    /// Reads what a file says, and the file that has what was put apart from it, if there is one; `None` if it says nothing, or more than is read.
+    pub fn read(read: &ReadAt<'_>, common: Option<&ReadAt<'_>>) -> Option<Self> {
+        let own = Contents::read(read)?;
+        let common = common.and_then(Contents::read);
         let mut info = Self {
-            sections,
-            units: Vec::new(),
+            own,
+            common,
             ranges: Spans::default(),
             known: RefCell::default(),
             inlined: RefCell::default(),
             work: Work::default(),
         };
-        let (units, ranges) = info.work.run(|| Some(info.list()))?;
-        (info.units, info.ranges) = (units, Spans::sorted(ranges));
-        (!info.units.is_empty()).then_some(info)
+        let (units, ranges) = info.work.run(|| Some(info.list(&info.dwarf(), true)))?;
+        let common = info.work.run(|| info.dwarf().sup().map(|dwarf| info.list(dwarf, false).0));
+        (info.own.units, info.ranges) = (units, Spans::sorted(ranges));
+        if let (Some(contents), Some(units)) = (&mut info.common, common) {
+            contents.units = units;
+        }
+        (!info.own.units.is_empty()).then_some(info)
     }
 
     /// What is kept of it in memory, but for what has been looked into since.
     pub fn len_bytes(&self) -> u64 {
-        let sections: usize = self.sections.iter().map(|(_, bytes)| bytes.len()).sum();
+        let contents = [&self.own].into_iter().chain(&self.common);
+        let sections: usize =
+            contents.flat_map(|contents| &contents.sections).map(|(_, bytes)| bytes.len()).sum();
         (sections + self.work.kept.get() * size_of::<Inlined>()) as u64
     }
 
@@ -232,16 +229,15 @@ impl DebugInfo {
     }
 
     fn dwarf(&self) -> Dwarf<Slice<'_>> {
-        let of = |id: SectionId| {
-            let bytes = self.sections.iter().find(|(own, _)| *own == id).map(|(_, bytes)| &bytes[..]);
-            Ok::<_, gimli::Error>(EndianSlice::new(bytes.unwrap_or_default(), LittleEndian))
-        };
-        Dwarf::load(of).unwrap_or_default()
+        let mut dwarf = self.own.dwarf();
+        if let Some(common) = &self.common {
+            dwarf.set_sup(common.dwarf());
+        }
+        dwarf
     }
 
-    /// The parts of the file, and where each has its code.
-    fn list(&self) -> (Vec<usize>, Vec<(Range<u64>, usize)>) {
-        let dwarf = self.dwarf();
+    /// The parts of a file, and where each has its code.
+    fn list(&self, dwarf: &Dwarf<Slice<'_>>, has_code: bool) -> (Vec<usize>, Vec<(Range<u64>, usize)>) {
         let (mut units, mut ranges) = (Vec::new(), Vec::new());
         let mut headers = dwarf.units();
         while let Ok(Some(header)) = headers.next()
@@ -251,19 +247,15 @@ impl DebugInfo {
             let Some(offset) = header.debug_info_offset() else { continue };
             let number = units.len();
             units.push(offset.0);
-            if matches!(header.type_(), UnitType::Compilation | UnitType::Skeleton(_))
+            if has_code
+                && matches!(header.type_(), UnitType::Compilation | UnitType::Skeleton(_))
                 && let Ok(unit) = dwarf.unit(header)
             {
                 let add = |range| ranges.push((range, number));
-                let _ = self.ranges_at(&dwarf, &unit, UnitOffset(unit.header.size_of_header()), add);
+                let _ = self.ranges_at(dwarf, &unit, UnitOffset(unit.header.size_of_header()), add);
             }
         }
         (units, ranges)
-    }
-
-    fn unit<'a>(&self, dwarf: &Dwarf<Slice<'a>>, number: usize) -> Option<Unit<Slice<'a>>> {
-        let header = dwarf.unit_header(DebugInfoOffset(*self.units.get(number)?)).ok()?;
-        dwarf.unit(header).ok()
     }
 
     /// Where the code of an entry is.
@@ -387,7 +379,7 @@ impl DebugInfo {
 
     fn frames_in(&self, number: usize, vaddr: u64) -> Option<Vec<SourceFrame>> {
         let dwarf = self.dwarf();
-        let unit = self.unit(&dwarf, number)?;
+        let unit = self.own.unit(&dwarf, number)?;
         let known = self.known(&dwarf, &unit, number);
         let function = known.functions.at(vaddr).next()?;
         let behind = known.lines.partition_point(|row| row.begin <= vaddr);
@@ -436,25 +428,65 @@ impl DebugInfo {
     /// What an entry says of its function, and those that it refers to.
     fn said<'a>(&self, dwarf: &Dwarf<Slice<'a>>, unit: &Unit<Slice<'a>>, entry: UnitOffset) -> Said<'a> {
         let mut said = Said::default();
+        let (mut contents, mut of) = (&self.own, dwarf);
         let mut other: Option<Unit<Slice<'a>>> = None;
         let mut next = Some(entry);
         for _ in 0..MAX_REFERENCES {
             let Some(entry) = next.take() else { break };
-            let of = other.as_ref().unwrap_or(unit);
-            let Some(reference) = said.add(dwarf, of, entry) else { break };
-            match reference {
-                AttributeValue::UnitRef(offset) => next = Some(offset),
-                AttributeValue::DebugInfoRef(offset) => {
-                    let behind = self.units.partition_point(|begin| *begin <= offset.0);
-                    let Some(number) = behind.checked_sub(1) else { break };
-                    let within = offset.0 - self.units[number];
-                    other = self.unit(dwarf, number);
-                    next = other.as_ref().map(|_| UnitOffset(within));
+            let Some(reference) = said.add(of, other.as_ref().unwrap_or(unit), entry) else { break };
+            let offset = match reference {
+                AttributeValue::UnitRef(offset) => {
+                    next = Some(offset);
+                    continue;
                 }
-                _ => {}
-            }
+                AttributeValue::DebugInfoRef(offset) => offset,
+                AttributeValue::DebugInfoRefSup(offset) => {
+                    let (Some(common), Some(sup)) = (&self.common, dwarf.sup()) else { break };
+                    (contents, of) = (common, sup);
+                    offset
+                }
+                _ => break,
+            };
+            let behind = contents.units.partition_point(|begin| *begin <= offset.0);
+            let Some(number) = behind.checked_sub(1) else { break };
+            other = contents.unit(of, number);
+            next = other.as_ref().map(|_| UnitOffset(offset.0 - contents.units[number]));
         }
         said
+    }
+}
+
+impl Contents {
+    fn read(read: &ReadAt<'_>) -> Option<Self> {
+        let sections = Sections::read(read, header(&head(read)?)?);
+        let mut left = MAX_BYTES;
+        let mut contents = Vec::new();
+        for (id, name) in SECTIONS {
+            let limit = if id == SectionId::DebugAbbrev { MAX_FORMS_BYTES } else { left };
+            match sections.contents(read, name, limit) {
+                Some(bytes) => {
+                    left = left.checked_sub(bytes.len() as u64)?;
+                    contents.push((id, bytes));
+                }
+                // What one has without the other means something else.
+                None if sections.named(name).is_some() => return None,
+                None => {}
+            }
+        }
+        Some(Self { sections: contents, units: Vec::new() })
+    }
+
+    fn dwarf(&self) -> Dwarf<Slice<'_>> {
+        let of = |id: SectionId| {
+            let bytes = self.sections.iter().find(|(own, _)| *own == id).map(|(_, bytes)| &bytes[..]);
+            Ok::<_, gimli::Error>(EndianSlice::new(bytes.unwrap_or_default(), LittleEndian))
+        };
+        Dwarf::load(of).unwrap_or_default()
+    }
+
+    fn unit<'a>(&self, dwarf: &Dwarf<Slice<'a>>, number: usize) -> Option<Unit<Slice<'a>>> {
+        let header = dwarf.unit_header(DebugInfoOffset(*self.units.get(number)?)).ok()?;
+        dwarf.unit(header).ok()
     }
 }
 

@@ -21,5 +21,5 @@ pub use debug_info::{DebugInfo, SourceFrame};
 pub use elf::{DebugFile, Elf, Found, ReadAt};
 pub use names::readable;
 pub use perf_map::PerfMap;
-pub use sections::{DebugLink, checksum, parse_debug_link};
+pub use sections::{CommonLink, DebugLink, build_id, checksum, common_link, parse_debug_link};
 pub use unwind::{Code, End, Mapped, Registers, Stack, Unwound, unwind};

@@ -5,7 +5,7 @@ use std::io::Read as _;
 use object::read::elf::{FileHeader as _, SectionHeader as _};
 use object::{Endianness, elf, pod};
 
-use crate::elf::{Header, ReadAt, block};
+use crate::elf::{Header, ReadAt, block, head, header};
 
 type Section = elf::SectionHeader64<Endianness>;
 
@@ -21,6 +21,9 @@ const MAX_BUILD_ID_BYTES: usize = 64;
 
 /// Longest name of a debug file that is looked for, with what stands behind it.
 const MAX_LINK_BYTES: u64 = 260;
+
+/// The same with a path and the number of a build.
+const MAX_COMMON_LINK_BYTES: u64 = 1_024;
 
 /// A window of 128 MiB is what `zstd` itself unpacks without being asked to.
 const MAX_WINDOW_LOG: u32 = 27;
@@ -39,6 +42,26 @@ pub struct DebugLink {
     pub name: String,
     /// The sum of its bytes, as [`checksum`] makes it.
     pub checksum: u32,
+}
+
+/// The file with what several debug files have in common, as they name it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommonLink {
+    /// Where it is.
+    pub path: String,
+    /// The number of its build.
+    pub build_id: Vec<u8>,
+}
+
+/// Which file has what a debug file has in common with others; `None` if nothing was put apart.
+pub fn common_link(read: &ReadAt<'_>) -> Option<CommonLink> {
+    Sections::read(read, header(&head(read)?)?).common_link(read)
+}
+
+/// The number of a file's build; empty if it has none.
+pub fn build_id(read: &ReadAt<'_>) -> Vec<u8> {
+    let head = head(read).unwrap_or_default();
+    header(&head).map(|header| Sections::read(read, header).build_id(read)).unwrap_or_default()
 }
 
 impl Sections {
@@ -109,6 +132,15 @@ impl Sections {
             rest.get(4..)?.get(..id_len).filter(|_| is_it).map(<[u8]>::to_vec)
         };
         notes.into_iter().find_map(find).unwrap_or_default()
+    }
+
+    /// The file that `.gnu_debugaltlink` names.
+    fn common_link(&self, read: &ReadAt<'_>) -> Option<CommonLink> {
+        let bytes = self.contents(read, ".gnu_debugaltlink", MAX_COMMON_LINK_BYTES)?;
+        let end = bytes.iter().position(|byte| *byte == 0)?;
+        let (path, build_id) = (std::str::from_utf8(&bytes[..end]).ok()?, bytes.get(end + 1..)?);
+        let is_number = !build_id.is_empty() && build_id.len() <= MAX_BUILD_ID_BYTES;
+        is_number.then(|| CommonLink { path: path.to_owned(), build_id: build_id.to_owned() })
     }
 
     /// The debug file that `.gnu_debuglink` names.

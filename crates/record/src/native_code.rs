@@ -10,10 +10,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use slip_model::NativeFrame;
 use slip_native::{
-    Code, DebugInfo, Elf, Found, Mapped, PerfMap, Registers, SourceFrame, Stack, Unwound, checksum, unwind,
+    Code, DebugInfo, Elf, Found, Mapped, PerfMap, Registers, SourceFrame, Stack, Unwound, build_id, checksum,
+    common_link, unwind,
 };
 use slip_remote::{
-    FileId, Mapping, open_debug_file, open_linked_files, open_mapped, open_perf_map, parse_maps,
+    FileId, Mapping, open_common_files, open_debug_file, open_linked_files, open_mapped, open_perf_map,
+    parse_maps,
 };
 
 use crate::debuginfod::Debuginfod;
@@ -26,6 +28,9 @@ const MAX_NAMES: usize = 1 << 16;
 
 /// What is kept of files, all together. A browser's have 100 MiB.
 const MAX_FILES_BYTES: u64 = 512 << 20;
+
+/// Files that are kept open because they say which lines functions are of: a process may have 1,024 open as a rule, and we need others.
+const MAX_LINES: usize = 256;
 
 /// Largest debug file that is read to the end for its sum. A browser's has more, and is found by the number of its build.
 const MAX_DEBUG_FILE_BYTES: u64 = 512 << 20;
@@ -64,7 +69,7 @@ struct Compiled {
 struct Known {
     elf: Elf,
     /// It or its debug file, whichever says which lines its functions are of.
-    lines: Option<File>,
+    lines: Option<Lines>,
     info: Mutex<Option<Option<DebugInfo>>>,
 }
 
@@ -258,6 +263,8 @@ pub(crate) struct Files {
     /// The kernel's own, which is of no file and the same for all.
     kernels: OnceCell<Option<Arc<Known>>>,
     bytes: Cell<u64>,
+    /// Files that say which lines functions are of.
+    open: Cell<usize>,
     /// Who is asked for debug files that are not here, if anybody, and for which files.
     servers: RefCell<Option<Debuginfod>>,
     awaited: RefCell<HashMap<String, FileId>>,
@@ -286,7 +293,9 @@ impl Files {
             if found == Found::default() {
                 continue;
             }
-            let lines = Some(file).filter(|_| found.lines);
+            let has_room = self.open.get() < MAX_LINES;
+            let lines = (found.lines && has_room).then(|| Lines::new(std::process::id(), file));
+            self.open.set(self.open.get() + usize::from(lines.is_some()));
             let before = old.elf.len_bytes();
             self.add_bytes(elf.len_bytes().saturating_sub(before));
             known.insert(id, Some(Arc::new(Known { elf, lines, info: Mutex::default() })));
@@ -315,6 +324,8 @@ impl Files {
                 self.awaited.borrow_mut().insert(servers.ask(wanted.build_id), id);
             }
             let lines = if elf.has_lines() { Some(file) } else { lines };
+            let lines = lines.filter(|_| self.open.get() < MAX_LINES).map(|file| Lines::new(pid, file));
+            self.open.set(self.open.get() + usize::from(lines.is_some()));
             Arc::new(Known { elf, lines, info: Mutex::default() })
         });
         self.add_bytes(known.as_ref().map_or(0, |known| known.elf.len_bytes()));
@@ -327,6 +338,34 @@ impl Files {
     }
 }
 
+/// A file that says which lines functions are of.
+#[derive(Debug)]
+struct Lines {
+    file: File,
+    /// What it has in common with others, if that is in another file.
+    common: Option<File>,
+}
+
+impl Lines {
+    /// Of a file that process `pid` has.
+    fn new(pid: u32, file: File) -> Self {
+        let link = common_link(&|at, buf| file.read_exact_at(buf, at).is_ok());
+        let common = link.and_then(|link| {
+            let is_it =
+                |file: &File| build_id(&|at, buf| file.read_exact_at(buf, at).is_ok()) == link.build_id;
+            open_common_files(pid, &link.path, &link.build_id).find(is_it)
+        });
+        Self { file, common }
+    }
+
+    fn read(&self) -> Option<DebugInfo> {
+        let own = |at: u64, buf: &mut [u8]| self.file.read_exact_at(buf, at).is_ok();
+        let Some(common) = &self.common else { return DebugInfo::read(&own, None) };
+        let common = |at: u64, buf: &mut [u8]| common.read_exact_at(buf, at).is_ok();
+        DebugInfo::read(&own, Some(&common))
+    }
+}
+
 impl Known {
     /// The functions at an address and their lines, as [`DebugInfo::frames_at`]. What says so is read for the first address of the file.
     fn source(&self, vaddr: u64, files: &Files) -> Vec<SourceFrame> {
@@ -336,7 +375,7 @@ impl Known {
             if files.bytes.get() > MAX_FILES_BYTES {
                 return None;
             }
-            let info = DebugInfo::read(&|at, buf| lines.read_exact_at(buf, at).is_ok())?;
+            let info = lines.read()?;
             files.add_bytes(info.len_bytes());
             Some(info)
         });

@@ -62,6 +62,15 @@ pub fn open_linked_files(pid: u32, path: &str, name: &str) -> impl Iterator<Item
     files.map(|(file, _)| file)
 }
 
+/// Opens the files that may be the one which a debug file names by `path`, with what it has in common with others, as [`open_linked_files`]. Only
+/// where distributions install debug files.
+pub fn open_common_files(pid: u32, path: &str, build_id: &[u8]) -> impl Iterator<Item = File> {
+    let is_there = path.starts_with("/usr/lib/debug/") && !path.split('/').any(|part| part == "..");
+    let named = is_there.then(|| [PathBuf::from(format!("/proc/{pid}/root{path}")), PathBuf::from(path)]);
+    let named = named.into_iter().flatten().filter_map(|path| open(&path, 0)).map(|(file, _)| file);
+    named.chain(open_debug_file(pid, build_id))
+}
+
 /// Opens the file in which process `pid`, which it knows itself by `own_pid`, tells `perf` what it has compiled, with its length; `None` if there is
 /// none, or it is not of the process's user or of root.
 pub fn open_perf_map(pid: u32, own_pid: u32) -> Option<(File, u64)> {
