@@ -11,7 +11,7 @@
  *   SLIP_MALLOC_DECAY_MS=N        free memory is given back to the kernel N to 2N milliseconds after its last use (1000), at the
  *                                 next slow call of any thread; -1 for never
  *   SLIP_MALLOC_HUGE_PAGES=0      asks for no transparent huge pages (else for blocks of up to 1 MiB, once they
- *                                 take more than 8 MiB, and for one of 4 MiB or more if the last such one that
+ *                                 take more than 16 MiB, and for one of 4 MiB or more if the last such one that
  *                                 the thread took was used)
  *   SLIP_MALLOC_PREWARM=LIST      makes memory resident at start: SIZE:COUNT, separated by commas
  *   SLIP_MALLOC_SAMPLE=N          calls slipmalloc_sampled() once in N bytes on average, at least 65536

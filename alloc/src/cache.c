@@ -5,6 +5,7 @@
 #include "arena.h"
 #include "decay.h"
 #include "depot.h"
+#include "heap.h"
 #include "published.h"
 #include "sample.h"
 
@@ -13,7 +14,9 @@ enum {
 	FIRST_BLOCKS = 8,
 	/* Of blocks in a magazine that is as large as it gets. */
 	MOST_BYTES = 64 * 1024,
-	/* Exchanges with the depot from one look at the clock to the next. */
+	/* Of blocks in a magazine while memory waits to be given back: with few, a thread comes by more often, and so to look at the clock. */
+	MOST_BLOCKS_WHILE_KEPT = 16,
+	/* Ends of a magazine that are met from one look at the clock to the next. */
 	TURNS_PER_LOOK = 16,
 	/* Of the CPU's cache. */
 	LINE_BYTES = 64,
@@ -112,14 +115,23 @@ static inline cache_t *current(void)
 	return cache_current == &cache_none ? begin() : cache_current;
 }
 
-/* Before each exchange with a depot. */
-static void count_turn(cache_t *cache, unsigned class)
+/* At each end of a magazine, also if the thread goes on with its spare one: what it takes and gives by turns may never need the depot, and
+ * the clock must be looked at all the same. */
+static void count_turn(cache_t *cache)
 {
-	unsigned most = most_blocks(class), doubled = cache->capacity[class] * 2u;
-	cache->capacity[class] = (uint8_t)(doubled < most ? doubled : most);
 	if (cache->turns++ % TURNS_PER_LOOK == 0) {
 		decay_turn();
 	}
+}
+
+/* Before each exchange with a depot. */
+static void grow(cache_t *cache, unsigned class)
+{
+	unsigned most = most_blocks(class), doubled = cache->capacity[class] * 2u;
+	if (most > MOST_BLOCKS_WHILE_KEPT && heap_has_kept()) {
+		most = MOST_BLOCKS_WHILE_KEPT;
+	}
+	cache->capacity[class] = (uint8_t)(doubled < most ? doubled : most);
 }
 
 /* Chance says which of the blocks that come next is a sample, if one is. Blocks that are freed meanwhile and taken again come before. */
@@ -141,6 +153,7 @@ static bool refill(cache_t *cache, unsigned class)
 {
 	magazine_t *loaded = magazine_of(cache->top[class]);
 	magazine_t *spare = cache->spare[class];
+	count_turn(cache);
 	/* What was set aside comes after own blocks. */
 	if (loaded != NULL && spare != NULL && magazine_blocks(spare) > 0) {
 		magazine_unload(loaded, cache->top[class]);
@@ -149,7 +162,7 @@ static bool refill(cache_t *cache, unsigned class)
 		mark_next(cache, class);
 		return true;
 	}
-	count_turn(cache, class);
+	grow(cache, class);
 	magazine_t *full = depot_take_full(class, loaded, cache->capacity[class]);
 	if (full == NULL) {
 		if (loaded != NULL) {
@@ -168,8 +181,9 @@ static bool make_room(cache_t *cache, unsigned class)
 {
 	magazine_t *loaded = magazine_of(cache->top[class]);
 	magazine_t *spare = cache->spare[class];
+	count_turn(cache);
 	if (spare == NULL || magazine_blocks(spare) > 0) {
-		count_turn(cache, class);
+		grow(cache, class);
 		spare = depot_take_empty(class, spare);
 		if (spare == NULL) {
 			return false;
@@ -195,7 +209,8 @@ static bool set_aside(cache_t *cache, unsigned class, void *block)
 		return false;
 	}
 	if (spare == NULL) {
-		count_turn(cache, class);
+		count_turn(cache);
+		grow(cache, class);
 		spare = depot_take_empty(class, NULL);
 		if (spare == NULL) {
 			return false;

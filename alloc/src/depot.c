@@ -4,14 +4,20 @@
 #include "misuse.h"
 #include "published.h"
 
-/* So many full magazines of a class are kept. What comes on top goes into slabs. */
-enum { MOST_FULL = 16 };
+/* So many full magazines of a class are kept, and more where blocks that went into slabs because of that were taken from slabs again:
+ * threads that hand blocks over to others need room for all that are under way, and one by one these take twice as long. What a
+ * program frees and does not take again is not evidence of that, and goes into slabs, where it serves any class. */
+enum { LEAST_ROOM = 16, MOST_ROOM_BYTES = 4 << 20 };
 
 typedef struct {
 	_Alignas(64) lock_t lock;
 	unsigned full_count;
 	/* The least since the last turn of decay. */
 	unsigned least_full;
+	/* For so many more full magazines than the least there is room. */
+	unsigned more_room;
+	/* A full magazine was emptied into slabs since there is that room. */
+	bool has_overflowed;
 	magazine_t *full;
 	magazine_t *empty;
 	/* Slabs with free blocks. Blocks are taken from the first; slabs come back at the end, which gives them time to become free. */
@@ -158,6 +164,22 @@ static magazine_t *pop_empty(depot_t *depot)
 	return magazine != NULL ? magazine : arena_take();
 }
 
+static bool has_room(const depot_t *depot)
+{
+	return depot->full_count < LEAST_ROOM + depot->more_room;
+}
+
+/* Blocks are taken from slabs. Twice the room if that is for want of it. */
+static void find_more_room(depot_t *depot, unsigned class)
+{
+	unsigned magazine_bytes = MAGAZINE_MOST_BLOCKS * (unsigned)class_bytes[class], most = MOST_ROOM_BYTES / magazine_bytes;
+	if (depot->has_overflowed) {
+		depot->has_overflowed = false;
+		depot->more_room = depot->more_room * 2 + LEAST_ROOM;
+		depot->more_room = depot->more_room < most ? depot->more_room : most;
+	}
+}
+
 magazine_t *depot_take_full(unsigned class, magazine_t *empty, unsigned blocks)
 {
 	depot_t *depot = &depots[class];
@@ -171,6 +193,7 @@ magazine_t *depot_take_full(unsigned class, magazine_t *empty, unsigned blocks)
 		lock_release(&depot->lock);
 		return magazine;
 	}
+	find_more_room(depot, class);
 	magazine = empty != NULL ? empty : pop_empty(depot);
 	if (magazine != NULL) {
 		magazine_reset(magazine, blocks);
@@ -192,10 +215,11 @@ magazine_t *depot_take_empty(unsigned class, magazine_t *full)
 	depot_t *depot = &depots[class];
 	lock_take(&depot->lock);
 	magazine_t *magazine = NULL;
-	if (full == NULL || depot->full_count < MOST_FULL) {
+	if (full == NULL || has_room(depot)) {
 		magazine = pop_empty(depot);
 	}
 	if (magazine == NULL && full != NULL) {
+		depot->has_overflowed = true;
 		empty_into_slabs(depot, class, full);
 		published_class(class)->returns_emptied++;
 		magazine = full;
@@ -212,7 +236,7 @@ void depot_give_back(unsigned class, magazine_t *magazine)
 	lock_take(&depot->lock);
 	unsigned blocks = magazine_blocks(magazine);
 	/* Only a full one is worth another thread's exchange. */
-	if (blocks > 0 && blocks == magazine->capacity && depot->full_count < MOST_FULL) {
+	if (blocks > 0 && blocks == magazine->capacity && has_room(depot)) {
 		push_full(depot, class, magazine);
 		magazine = NULL;
 	} else if (blocks > 0) {
@@ -249,6 +273,9 @@ static void flush(unsigned class, bool all)
 	if (!all && count > 0) {
 		published_add(&published()->magazines_decayed, count);
 	}
+	/* What was not needed is more than enough room. */
+	depot->more_room -= depot->more_room < count ? depot->more_room : count;
+	depot->has_overflowed = false;
 	while (count-- > 0) {
 		magazine_t *magazine = pop_full(depot, class);
 		empty_into_slabs(depot, class, magazine);

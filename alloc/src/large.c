@@ -70,14 +70,16 @@ static bool last_was_used(void)
 	       os_is_resident(last.start + last.bytes / 4 * 3);
 }
 
-/* A block gets huge pages if the one that the thread took before it was used: with them, what is not touched costs memory. */
+/* A block gets huge pages if the one that the thread took before it was used: with them, what is not touched costs memory. Its last
+ * superslab gets one if the block has at least half of that and the one before was used to its end. */
 static void choose_pages(void *block, size_t bytes)
 {
 	if (!options.huge_pages || bytes < LEAST_WITH_HUGE_PAGES) {
 		return;
 	}
 	if (last_was_used()) {
-		heap_use_huge_pages(region_slab_number(block) / SLABS_IN_SUPERSLAB, bytes / SUPERSLAB_BYTES);
+		bool has_tail = bytes % SUPERSLAB_BYTES >= SUPERSLAB_BYTES / 2 && os_is_resident(last.start + last.bytes - 1);
+		heap_use_huge_pages(region_slab_number(block) / SLABS_IN_SUPERSLAB, bytes / SUPERSLAB_BYTES + has_tail);
 	}
 	last.start = block;
 	last.bytes = bytes;

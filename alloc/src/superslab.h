@@ -51,6 +51,8 @@ struct __attribute__((aligned(4096))) superslab {
 	uint32_t free_slabs;
 	/* Slabs that are free and read as zero. */
 	uint32_t zero_slabs;
+	/* None of its slabs was taken or given since the last turn of decay. */
+	bool is_quiet;
 	/* Superslabs of the large block. */
 	size_t run;
 	slab_t slabs[SLABS_IN_SUPERSLAB];

@@ -41,9 +41,9 @@ int main(void)
 	char *used = take(16 * MIB);
 	CHECK(asked_for() == 0);
 
-	/* Only superslabs that belong to it as a whole. */
+	/* Only superslabs that belong to it as a whole, or by half. */
 	memset(used, 1, 16 * MIB);
-	char *next = take(9 * MIB);
+	char *next = take(8 * MIB + MIB / 2);
 	CHECK(asked_for() == 8 * MIB);
 	/* One after another is not seen through: this one was not touched yet. */
 	char *third = take(16 * MIB);
@@ -58,22 +58,30 @@ int main(void)
 
 	/* What has them already is not asked for again. */
 	slip_free(next);
-	char *again = take(9 * MIB);
+	char *again = take(8 * MIB + MIB / 2);
 	CHECK(again == next && asked_for() == 8 * MIB);
-	memset(again, 1, 9 * MIB);
+
+	/* The last superslab has one too, if half of it belongs to the block and the one before was used to its end. */
+	memset(again, 1, 8 * MIB);
+	char *not_to_end = take(9 * MIB);
+	CHECK(asked_for() == 16 * MIB);
+	memset(not_to_end, 1, 9 * MIB);
+	char *to_end = take(9 * MIB);
+	CHECK(asked_for() == 26 * MIB);
+	memset(to_end, 1, 9 * MIB);
 
 	options.huge_pages = false;
 	char *without = take(64 * MIB);
-	CHECK(asked_for() == 8 * MIB);
+	CHECK(asked_for() == 26 * MIB);
 	options.huge_pages = true;
 
-	char *blocks[] = {untouched, as_stack, as_buffer, used, third, small, middle, again, without};
+	char *blocks[] = {untouched, as_stack, as_buffer, used, third, small, middle, again, not_to_end, to_end, without};
 	for (size_t at = 0; at < sizeof blocks / sizeof *blocks; at++) {
 		slip_free(blocks[at]);
 	}
 	/* What was given back is not there, whatever it was before. */
 	CHECK(bytes_taken() == 0);
 	slip_free(take(64 * MIB));
-	CHECK(asked_for() == 8 * MIB);
+	CHECK(asked_for() == 26 * MIB);
 	return 0;
 }

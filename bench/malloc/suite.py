@@ -45,6 +45,10 @@ CPU_BAR = 1.1
 #: Most memory for the mean of so many peers with the lowest peaks.
 MEMORY_BAR, MEMORY_PEERS = 1.1, 3
 
+#: More than any allocator needs for it, of malloc-large and of the others.
+BACKED_MB = {"malloc_large": 1024}
+USUAL_BACKED_MB = 128
+
 #: A pattern takes some seconds.
 MOST_S = 300
 
@@ -55,6 +59,7 @@ class Left(Exception):
 
 def measure(command, library):
     """Nanoseconds of CPU per operation, and the peak of resident memory in kB."""
+    preload.back_memory(BACKED_MB.get(os.path.basename(command[0]), USUAL_BACKED_MB))
     try:
         done = subprocess.run(command, env=preload.environment(library), capture_output=True, text=True, timeout=MOST_S)
     except subprocess.TimeoutExpired:
