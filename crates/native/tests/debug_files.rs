@@ -143,7 +143,6 @@ fn compare(path: &Path, nameless: &Path, step: usize, with_files: bool) {
             examples.push(format!("{addr:#x}: ours {ours:?}, theirs {theirs:?}"));
         }
     }
-    println!("{}: {equal} of {compared}, {inlined} with inlined functions", path.display());
     assert!(compared > 100 && inlined > 20, "{compared} of {}, {inlined}", addrs.len());
     assert_eq!(equal, compared, "{examples:#?}");
 }
