@@ -130,6 +130,10 @@ pub(crate) struct RecordOptions {
     /// function of Python, with `<native>` (CPython 3.12 on)
     #[arg(long, conflicts_with = "tasks")]
     pub(crate) native: bool,
+    /// With `--native`: ask servers for debug files that are not here, those named or else in DEBUGINFOD_URLS. They come while the
+    /// recording goes on, name functions from then on, and are kept for the next time. Needs `debuginfod-find`
+    #[arg(long, requires = "native", value_name = "URLS", num_args = 0..=1, require_equals = true)]
+    pub(crate) debuginfod: Option<Option<String>>,
     /// Show which instruction the innermost function of Python executes (from outside)
     #[arg(long, conflicts_with = "tasks")]
     pub(crate) opcodes: bool,

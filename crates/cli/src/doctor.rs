@@ -138,6 +138,7 @@ fn how(options: &DoctorOptions) -> Result<RecordOptions, Failure> {
         force: options.force,
         keep_query: false,
         native: false,
+        debuginfod: None,
         opcodes: false,
         no_gc: false,
         no_kernel_stacks: false,

@@ -1,7 +1,9 @@
 //! Which sampler takes the samples of `slip record`, and why it is not the better one.
 
 use slip_model::Mode;
-use slip_record::{Books, KernelSampler, OutsideOptions, OutsideSampler, ProbeError, Sampler, TaskChoice};
+use slip_record::{
+    Books, Debuginfod, KernelSampler, OutsideOptions, OutsideSampler, ProbeError, Sampler, TaskChoice,
+};
 
 use crate::args::{ModeName, RecordOptions, SamplerName, TasksName};
 use crate::failure::{self, Failure};
@@ -75,9 +77,12 @@ pub(crate) fn words_of(options: &RecordOptions) -> String {
         Some(TasksName::All) => words.push_str(" --async all"),
         None => {}
     }
-    for (is_asked, word) in
-        [(options.native, " --native"), (options.opcodes, " --opcodes"), (options.no_gc, " --no-gc")]
-    {
+    for (is_asked, word) in [
+        (options.native, " --native"),
+        (options.debuginfod.is_some(), " --debuginfod"),
+        (options.opcodes, " --opcodes"),
+        (options.no_gc, " --no-gc"),
+    ] {
         words.push_str(if is_asked { word } else { "" });
     }
     words
@@ -99,6 +104,20 @@ fn start_books(options: &RecordOptions) -> Result<Option<Books>, Failure> {
     })
 }
 
+/// Who fetches debug files, if that is wanted.
+fn start_debuginfod(options: &RecordOptions) -> Result<Option<Debuginfod>, Failure> {
+    let Some(named) = &options.debuginfod else { return Ok(None) };
+    let servers = named.clone().or_else(|| std::env::var("DEBUGINFOD_URLS").ok()).unwrap_or_default();
+    if servers.trim().is_empty() {
+        return Err(Failure::new(failure::USAGE, "no server is named that has debug files")
+            .hint("`--debuginfod=URL` names one, or the environment's DEBUGINFOD_URLS"));
+    }
+    Debuginfod::start(&servers).map(Some).map_err(|error| {
+        Failure::new(failure::UNSUPPORTED, format!("cannot run debuginfod-find: {error}"))
+            .hint("it is in the package `debuginfod` of Debian and Ubuntu, and in `elfutils-debuginfod-client` of Fedora")
+    })
+}
+
 pub(crate) fn status_of(error: &ProbeError) -> u8 {
     match error {
         ProbeError::Denied(_) => failure::PERMISSION,
@@ -113,7 +132,16 @@ pub(crate) fn choose(options: &RecordOptions, interval_ns: u64) -> Result<Chosen
         return Err(Failure::new(failure::USAGE, "which task handles an exception is not known")
             .hint("`--mode exception` goes with threads, without `--async`"));
     }
+    let debuginfod = start_debuginfod(options)?;
     let (kernel, why_outside) = choose_kernel(options, how, interval_ns)?;
+    let kernel = match (kernel, debuginfod) {
+        (Some(kernel), Some(servers)) => Some(kernel.with_debuginfod(servers)),
+        (None, Some(_)) => {
+            return Err(Failure::new(failure::USAGE, "from outside there are no native functions to be named")
+                .hint("`--debuginfod` goes with the kernel's sampler; `--sampler kernel` says why it is not to be had"));
+        }
+        (kernel, None) => kernel,
+    };
     let books = start_books(options)?;
     let why_coarse = books.as_ref().and_then(Books::why_coarse);
     let sampler: Box<dyn Sampler> = match (kernel, books) {

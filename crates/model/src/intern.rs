@@ -36,11 +36,14 @@ pub enum FrameKind {
     Kernel = 4,
     /// The instruction that the innermost function executes, in square brackets: no function, inside of that one.
     Instruction = 5,
-    /// A function of a program or a library itself, compiled. Its file is that program or library in square brackets.
+    /// A function of a program or a library itself, compiled. Its file is that of its source if that is known, or else the
+    /// program or library in square brackets.
     Native = 6,
     /// No function: the server that a thread waits for, inside of all its own functions and outside of those of the kernel. Its name is an
     /// address with its port, or the path of a UNIX socket.
     Server = 7,
+    /// A native function that was inlined into the one before it. Its file is that of its source.
+    Inlined = 8,
 }
 
 impl FrameKind {
@@ -60,6 +63,7 @@ impl FrameKind {
             Self::Instruction,
             Self::Native,
             Self::Server,
+            Self::Inlined,
         ];
         all.into_iter().find(|kind| *kind as u8 == number)
     }

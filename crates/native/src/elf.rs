@@ -3,14 +3,20 @@
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
 use object::{Endianness, elf, pod};
 
-use crate::symbols::{Symbols, build_id, sections};
+use crate::sections::{DebugLink, ENDIAN, Sections};
+use crate::symbols::Symbols;
 use crate::tables::Tables;
+use crate::xz;
 
 pub(crate) type Header = elf::FileHeader64<Endianness>;
 type Segment = elf::ProgramHeader64<Endianness>;
 
 /// Of x86-64.
 const PAGE_BYTES: u64 = 4_096;
+
+/// Largest file within a file that is looked into, packed and unpacked: that of a browser has 3 MiB of 14.
+const MAX_PACKED_BYTES: u64 = 16 << 20;
+const MAX_UNPACKED_BYTES: u32 = 64 << 20;
 
 /// Reads the bytes of a file from an offset on; false if they are not all there.
 pub type ReadAt<'a> = dyn Fn(u64, &mut [u8]) -> bool + 'a;
@@ -31,14 +37,34 @@ pub(crate) struct Load {
 }
 
 /// An ELF file of x86-64: how its functions are unwound, and what they are called.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Elf {
     loads: Vec<Load>,
     pub(crate) tables: Option<Tables>,
     symbols: Symbols,
-    /// Nothing was stripped from them.
-    has_all_symbols: bool,
+    /// It has its own table of all functions, and what tells their lines.
+    has_symbols: bool,
+    has_lines: bool,
     build_id: Vec<u8>,
+    link: Option<DebugLink>,
+}
+
+/// Which other file has what is missing in one.
+#[derive(Clone, Copy, Debug)]
+pub struct DebugFile<'a> {
+    /// The number of its build; empty if it has none.
+    pub build_id: &'a [u8],
+    /// Its name.
+    pub link: Option<&'a DebugLink>,
+}
+
+/// What a debug file has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// The names of all functions.
+    pub symbols: bool,
+    /// What [`crate::DebugInfo`] reads.
+    pub lines: bool,
 }
 
 impl Elf {
@@ -46,11 +72,10 @@ impl Elf {
     ///
     /// The file is the target's, and may be as large and say as much as it likes: what is read of it are a few blocks, each with a bound.
     pub fn parse(read: &ReadAt<'_>) -> Option<Self> {
-        let head = block(read, 0, size_of::<Header>() as u64, u64::MAX)?;
-        let header = Header::parse(&head[..]).ok()?;
-        let endian = header.endian().ok()?;
+        let head = head(read)?;
+        let header = header(&head)?;
+        let endian = ENDIAN;
         if header.e_machine(endian) != elf::EM_X86_64
-            || endian != Endianness::Little
             || usize::from(header.e_phentsize(endian)) != size_of::<Segment>()
         {
             return None;
@@ -70,33 +95,56 @@ impl Elf {
             .collect();
         let index = segments.iter().find(|segment| segment.p_type(endian) == elf::PT_GNU_EH_FRAME);
         let tables = index.and_then(|index| Tables::read(read, &loads, index.p_vaddr(endian)));
-        let sections = sections(read, header, endian);
-        let (symbols, has_all_symbols) = Symbols::read(read, &sections, endian);
-        let build_id = build_id(read, &sections, endian);
-        Some(Self { loads, tables, symbols, has_all_symbols, build_id })
+        let sections = Sections::read(read, header);
+        let (mut symbols, has_symbols) = Symbols::read(read, &sections);
+        if !has_symbols && let Some(hidden) = packed_symbols(read, &sections) {
+            // These are the functions that are not exported; the others are in the table that is not packed.
+            symbols = hidden.with(symbols);
+        }
+        Some(Self {
+            loads,
+            tables,
+            symbols,
+            has_symbols,
+            has_lines: has_lines(&sections),
+            build_id: sections.build_id(read),
+            link: sections.debug_link(read),
+        })
     }
 
-    /// The number of its build, if functions have no names in it: a file of the same number may have them.
-    pub fn wanted_symbols(&self) -> Option<&[u8]> {
-        (!self.has_all_symbols && !self.build_id.is_empty()).then_some(&self.build_id[..])
+    /// Which file has what was stripped from this one, if something was and it says which.
+    pub fn debug_file(&self) -> Option<DebugFile<'_>> {
+        let is_named = !self.build_id.is_empty() || self.link.is_some();
+        let is_wanted = is_named && !(self.has_symbols && self.has_lines);
+        is_wanted.then_some(DebugFile { build_id: &self.build_id, link: self.link.as_ref() })
     }
 
-    /// Takes the names of functions from the file that has what was stripped from this one; false if it is another's, or has none.
+    /// Whether it says itself which lines its functions are of.
+    pub fn has_lines(&self) -> bool {
+        self.has_lines
+    }
+
+    /// Takes the names of functions from the file that has what was stripped from this one, and says what it has. One of another build has
+    /// nothing; if `is_checked`, it need not say of which it is.
     ///
     /// As with [`Elf::parse`], what is read has bounds.
-    pub fn add_symbols(&mut self, read: &ReadAt<'_>) -> bool {
-        let Some(head) = block(read, 0, size_of::<Header>() as u64, u64::MAX) else { return false };
-        let Ok(header) = Header::parse(&head[..]) else { return false };
-        let Ok(endian) = header.endian() else { return false };
-        let sections = sections(read, header, endian);
-        if self.build_id.is_empty() || build_id(read, &sections, endian) != self.build_id {
-            return false;
+    pub fn add_debug_file(&mut self, read: &ReadAt<'_>, is_checked: bool) -> Found {
+        let Some(head) = head(read) else { return Found::default() };
+        let Some(header) = header(&head) else { return Found::default() };
+        let sections = Sections::read(read, header);
+        let build_id = sections.build_id(read);
+        let is_same = !build_id.is_empty() && build_id == self.build_id;
+        if !(is_same || is_checked && (build_id.is_empty() || self.build_id.is_empty())) {
+            return Found::default();
         }
-        let (symbols, has_all) = Symbols::read(read, &sections, endian);
-        if has_all {
-            (self.symbols, self.has_all_symbols) = (symbols, true);
+        let mut found = Found { symbols: self.has_symbols, lines: has_lines(&sections) };
+        if !self.has_symbols
+            && let Some(symbols) = Symbols::read_all(read, &sections)
+        {
+            self.symbols = symbols;
+            (self.has_symbols, found.symbols) = (true, true);
         }
-        has_all
+        found
     }
 
     /// What is to be added to the addresses of the file, where its code is mapped from `file_offset` on, and to `start`; `None` if that is not
@@ -130,6 +178,33 @@ impl Elf {
     pub fn function_at(&self, vaddr: u64) -> Option<String> {
         self.symbols.at(vaddr).map(crate::readable)
     }
+}
+
+/// The bytes of a file's header.
+pub(crate) fn head(read: &ReadAt<'_>) -> Option<Vec<u8>> {
+    block(read, 0, size_of::<Header>() as u64, u64::MAX)
+}
+
+/// The header in these bytes, if it is that of a file as we read them.
+pub(crate) fn header(head: &[u8]) -> Option<&Header> {
+    let header = Header::parse(head).ok()?;
+    header.endian().ok().filter(|endian| *endian == ENDIAN).map(|_| header)
+}
+
+fn has_lines(sections: &Sections) -> bool {
+    sections.named(".debug_info").is_some() && sections.named(".debug_abbrev").is_some()
+}
+
+/// What a distribution packs of the symbols before it strips a file (MiniDebugInfo): those of functions that are not exported.
+fn packed_symbols(read: &ReadAt<'_>, sections: &Sections) -> Option<Symbols> {
+    let packed = sections.contents(read, ".gnu_debugdata", MAX_PACKED_BYTES)?;
+    let file = xz::unpack(&packed, MAX_UNPACKED_BYTES)?;
+    let read = |at: u64, buf: &mut [u8]| {
+        let from = usize::try_from(at).ok();
+        let found = from.and_then(|from| file.get(from..from.checked_add(buf.len())?));
+        found.map(|found| buf.copy_from_slice(found)).is_some()
+    };
+    Symbols::read_all(&read, &Sections::read(&read, header(&head(&read)?)?))
 }
 
 #[cfg(test)]

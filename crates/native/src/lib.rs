@@ -7,12 +7,19 @@
 //! expressions without end, if a file asks for it.
 #![forbid(unsafe_code)]
 
+mod debug_info;
 mod elf;
 mod names;
+mod perf_map;
+mod sections;
 mod symbols;
 mod tables;
 mod unwind;
+mod xz;
 
-pub use elf::{Elf, ReadAt};
+pub use debug_info::{DebugInfo, SourceFrame};
+pub use elf::{DebugFile, Elf, Found, ReadAt};
 pub use names::readable;
+pub use perf_map::PerfMap;
+pub use sections::{CommonLink, DebugLink, build_id, checksum, common_link, parse_debug_link};
 pub use unwind::{Code, End, Mapped, Registers, Stack, Unwound, unwind};

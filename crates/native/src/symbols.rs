@@ -1,11 +1,11 @@
 //! Names of functions, by address.
 
-use object::read::elf::{FileHeader as _, SectionHeader as _, Sym as _};
+use object::read::elf::{SectionHeader as _, Sym as _};
 use object::{Endianness, elf, pod};
 
-use crate::elf::{Header, ReadAt, block};
+use crate::elf::{ReadAt, block};
+use crate::sections::{ENDIAN, Sections};
 
-pub(crate) type Section = elf::SectionHeader64<Endianness>;
 type Symbol = elf::Sym64<Endianness>;
 
 /// Largest table of symbols that is read: 1.4 million of them.
@@ -20,38 +20,7 @@ const MAX_NESTED: usize = 8;
 /// Names are compared by length up to this one.
 const MAX_LETTERS: usize = 256;
 
-/// Longest notes that are looked into, and longest number of a build.
-const MAX_NOTES_BYTES: u64 = 4_096;
-const MAX_BUILD_ID_BYTES: usize = 64;
-
-/// The sections of a file; none if it does not say.
-pub(crate) fn sections(read: &ReadAt<'_>, header: &Header, endian: Endianness) -> Vec<Section> {
-    if usize::from(header.e_shentsize(endian)) != size_of::<Section>() {
-        return Vec::new();
-    }
-    // The count has 16 bits: that is bound enough.
-    let len = u64::from(header.e_shnum(endian)) * size_of::<Section>() as u64;
-    let bytes = block(read, header.e_shoff(endian), len, u64::MAX);
-    let sections = bytes.as_deref().and_then(|bytes| pod::slice_from_all_bytes(bytes).ok());
-    sections.map(<[Section]>::to_vec).unwrap_or_default()
-}
-
-/// The number of a build, which a file and the one with what was stripped from it have in common; empty if there is none.
-pub(crate) fn build_id(read: &ReadAt<'_>, sections: &[Section], endian: Endianness) -> Vec<u8> {
-    let notes = sections.iter().filter(|section| section.sh_type(endian) == elf::SHT_NOTE);
-    let find = |section: &Section| {
-        let bytes = block(read, section.sh_offset(endian), section.sh_size(endian), MAX_NOTES_BYTES)?;
-        let (lens, rest) = bytes.split_first_chunk::<12>()?;
-        let [name_len, id_len, kind] =
-            [0, 4, 8].map(|at| lens[at..].first_chunk().copied().map_or(0, u32::from_le_bytes));
-        let id_len = usize::try_from(id_len).ok().filter(|len| *len <= MAX_BUILD_ID_BYTES)?;
-        let is_it = kind == elf::NT_GNU_BUILD_ID && name_len == 4 && rest.starts_with(elf::ELF_NOTE_GNU);
-        rest.get(4..)?.get(..id_len).filter(|_| is_it).map(<[u8]>::to_vec)
-    };
-    notes.into_iter().find_map(find).unwrap_or_default()
-}
-
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Symbols {
     /// By address, one at each.
     functions: Vec<Function>,
@@ -71,21 +40,39 @@ struct Function {
 
 impl Symbols {
     /// Those of a file; of two tables the one that has more. False if functions are missing that are not exported.
-    pub(crate) fn read(read: &ReadAt<'_>, sections: &[Section], endian: Endianness) -> (Self, bool) {
+    pub(crate) fn read(read: &ReadAt<'_>, sections: &Sections) -> (Self, bool) {
         // The table of a file that was not stripped has all that the dynamic one has, and functions that are not exported.
-        match Self::of_kind(read, sections, endian, elf::SHT_SYMTAB) {
+        match Self::of_kind(read, sections, elf::SHT_SYMTAB) {
             Some(all) => (all, true),
-            None => (Self::of_kind(read, sections, endian, elf::SHT_DYNSYM).unwrap_or_default(), false),
+            None => (Self::of_kind(read, sections, elf::SHT_DYNSYM).unwrap_or_default(), false),
         }
     }
 
-    fn of_kind(read: &ReadAt<'_>, sections: &[Section], endian: Endianness, kind: u32) -> Option<Self> {
-        let table = sections.iter().find(|section| section.sh_type(endian) == kind)?;
-        let names = sections.get(usize::try_from(table.sh_link(endian)).ok()?)?;
-        let names = block(read, names.sh_offset(endian), names.sh_size(endian), MAX_NAMES_BYTES)?;
-        let symbols = block(read, table.sh_offset(endian), table.sh_size(endian), MAX_TABLE_BYTES)?;
+    /// Those that a file has beside the ones that are exported; `None` if it has none.
+    pub(crate) fn read_all(read: &ReadAt<'_>, sections: &Sections) -> Option<Self> {
+        Self::of_kind(read, sections, elf::SHT_SYMTAB)
+    }
+
+    fn of_kind(read: &ReadAt<'_>, sections: &Sections, kind: u32) -> Option<Self> {
+        let table = sections.list.iter().find(|section| section.sh_type(ENDIAN) == kind)?;
+        let names = sections.list.get(usize::try_from(table.sh_link(ENDIAN)).ok()?)?;
+        let names = block(read, names.sh_offset(ENDIAN), names.sh_size(ENDIAN), MAX_NAMES_BYTES)?;
+        let symbols = block(read, table.sh_offset(ENDIAN), table.sh_size(ENDIAN), MAX_TABLE_BYTES)?;
         let symbols = pod::slice_from_all_bytes::<Symbol>(&symbols).ok()?;
-        Some(Self::of(symbols, endian, names))
+        Some(Self::of(symbols, ENDIAN, names))
+    }
+
+    /// These, and the others where they name another place. Both tables of names have bounds that keep their numbers within 32 bits.
+    pub(crate) fn with(mut self, other: Self) -> Self {
+        // The last name of the first table must not go on in the other one.
+        self.names.push(0);
+        let behind = u32::try_from(self.names.len()).unwrap_or(u32::MAX);
+        let moved = |function: Function| Function { name: function.name.saturating_add(behind), ..function };
+        self.functions.extend(other.functions.into_iter().map(moved));
+        self.names.extend(other.names);
+        self.functions.sort_unstable();
+        self.functions.dedup_by_key(|function| function.vaddr);
+        self
     }
 
     fn of(symbols: &[Symbol], endian: Endianness, names: Vec<u8>) -> Self {

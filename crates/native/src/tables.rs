@@ -22,7 +22,7 @@ const INDEX_ROW_BYTES: usize = 8;
 pub(crate) type Section<'a> = EhFrame<EndianSlice<'a, LittleEndian>>;
 
 /// `.eh_frame` and its index, `.eh_frame_hdr`.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Tables {
     bytes: Vec<u8>,
     /// Where the file has them.

@@ -17,6 +17,7 @@ use slip_zend::CodeCache;
 use crate::bare::BareProcess;
 use crate::books::Books;
 use crate::copied_stacks::CopiedStacks;
+use crate::debuginfod::Debuginfod;
 use crate::kernel_stacks::KernelStacks;
 use crate::native_code::Files;
 use crate::native_stacks::{NativeStacks, splice};
@@ -225,6 +226,13 @@ impl KernelSampler {
         }
     }
 
+    /// Asks servers for the debug files of native code that are not here.
+    #[must_use]
+    pub fn with_debuginfod(self, servers: Debuginfod) -> Self {
+        self.files.ask(servers);
+        self
+    }
+
     /// Keeps the budget of the workers' time as well.
     #[must_use]
     pub fn with_books(self, books: Books) -> Self {
@@ -280,6 +288,7 @@ impl KernelSampler {
     fn take_events(&mut self, now_ns: u64, sink: &mut Sink) {
         // The kernel's time is that of the same clock as ours.
         let (now, monotonic_ns) = (Instant::now(), monotonic_ns());
+        self.files.take_debug_files();
         let events = self.probe.take().unwrap_or_default();
         self.kernel_stacks.name(&events, self.probe.symbols(), &mut sink.interner);
         for event in events {

@@ -7,6 +7,7 @@ mod ask;
 mod bare;
 mod books;
 mod copied_stacks;
+mod debuginfod;
 mod facts;
 pub mod file;
 mod heap;
@@ -36,6 +37,7 @@ mod trial;
 
 pub use ask::{ASK_TIMEOUT, AskError, Response, ResponseError, ask, parse_answer, read_response};
 pub use books::Books;
+pub use debuginfod::Debuginfod;
 pub use heap::use_huge_pages;
 pub use kept::{KEPT_REASONS, KeptServer, kept_connections, parse_kept};
 pub use kernel::KernelSampler;

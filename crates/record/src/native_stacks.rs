@@ -1,12 +1,14 @@
 //! Stacks of native code, with the frames of interpreters where their loops run.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
-use slip_model::{Frame, FrameId, FrameKind, Interner, Step};
-use slip_native::{End, Registers};
+use slip_model::{Frame, FrameId, FrameKind, Interner, Step, StringId};
+use slip_native::{End, Registers, SourceFrame};
 use slip_probe::NativeCopy;
 
 use crate::native_code::{Files, NativeProcess};
+use crate::process::innermost;
 
 /// The functions that run what is interpreted, as their interpreters call them.
 const LOOPS: [&str; 2] = ["execute_ex", "_PyEval_EvalFrameDefault"];
@@ -16,6 +18,12 @@ const LOOK_INTERVAL_NS: u64 = 1_000_000_000;
 
 /// And so long after the last time, if there is code that is not known; then twice as long each time, as long as there is nothing new.
 const FIRST_PAUSE_NS: u64 = 10_000_000;
+
+/// What a process has compiled is read again no sooner than this.
+const COMPILED_INTERVAL_NS: u64 = 100_000_000;
+
+/// The place of functions that a process has compiled while it ran.
+const COMPILED: &str = "[JIT]";
 
 /// Addresses whose frames are kept of a process.
 const MAX_ADDRS: usize = 1 << 16;
@@ -27,11 +35,13 @@ const NOT_SPLICED: &str = "[not spliced]";
 #[derive(Debug, Default)]
 pub(crate) struct NativeStacks {
     process: NativeProcess,
-    frames: HashMap<u64, NativeStep>,
+    /// By address, a function and those that were inlined there into it and into each other.
+    frames: HashMap<u64, Arc<[NativeStep]>>,
     /// Whether what is called there is a loop.
     loop_calls: HashMap<u64, bool>,
     looked_ns: u64,
     pause_ns: u64,
+    compiled_ns: u64,
     /// It has other code than when this was asked last.
     has_changed: bool,
 }
@@ -44,6 +54,8 @@ struct NativeStep {
     is_loop: bool,
     /// It is a part of a function without a name: its caller says which one was called.
     is_part: bool,
+    /// It was inlined into the one before.
+    is_inlined: bool,
 }
 
 /// A stack of native code.
@@ -68,6 +80,13 @@ impl NativeStacks {
         let is_due = |looked_ns: u64, pause_ns: u64| now_ns.saturating_sub(looked_ns) >= pause_ns;
         if self.looked_ns == 0 || is_due(self.looked_ns, LOOK_INTERVAL_NS) {
             self.look(pid, now_ns);
+            if self.process.look_at_compiled(pid, innermost(pid).unwrap_or(pid)) {
+                self.frames.clear();
+            }
+        }
+        if self.process.forget_names(files) {
+            self.frames.clear();
+            self.loop_calls.clear();
         }
         let [bx, bp, r12_to_15 @ ..] = copy.registers;
         let registers = Registers { ip: copy.ip, sp: copy.sp, bx, bp, r12_to_15 };
@@ -75,11 +94,16 @@ impl NativeStacks {
         if walk.end == End::Lost && is_due(self.looked_ns, self.pause_ns) && self.look(pid, now_ns) {
             walk = self.process.walk(pid, &registers, &copy.stack, files);
         }
-        let mut steps: Vec<NativeStep> =
-            walk.addrs.iter().rev().map(|addr| self.step(pid, *addr, files, interner)).collect();
-        let callers = walk.addrs.iter().rev();
-        for (at, caller) in (1..steps.len()).zip(callers) {
-            steps[at].is_loop |= steps[at].is_part && self.calls_loop(pid, *caller, files);
+        let mut steps: Vec<NativeStep> = Vec::new();
+        let mut caller = None;
+        for addr in walk.addrs.iter().rev() {
+            let at = steps.len();
+            steps.extend_from_slice(&self.steps(pid, *addr, now_ns, files, interner));
+            if let Some(caller) = caller.replace(*addr)
+                && steps[at].is_part
+            {
+                steps[at].is_loop |= self.calls_loop(pid, caller, files);
+            }
         }
         NativeWalk { steps, is_whole: walk.end == End::Outermost }
     }
@@ -119,31 +143,87 @@ impl NativeStacks {
         is_other
     }
 
-    fn step(&mut self, pid: u32, addr: u64, files: &Files, interner: &mut Interner) -> NativeStep {
-        if let Some(step) = self.frames.get(&addr) {
-            return *step;
+    /// The functions at an address, the outermost first; at least one.
+    fn steps(
+        &mut self,
+        pid: u32,
+        addr: u64,
+        now_ns: u64,
+        files: &Files,
+        interner: &mut Interner,
+    ) -> Arc<[NativeStep]> {
+        if let Some(steps) = self.frames.get(&addr) {
+            return steps.clone();
+        }
+        if self.process.is_compiled(pid, addr, files) {
+            return self.compiled(pid, addr, now_ns, interner);
         }
         let named = self.process.name(pid, addr, files);
-        let is_loop = LOOPS.contains(&&*named.function);
-        let name = match self.process.begin_of(pid, addr, files).filter(|_| named.function.is_empty()) {
+        let source = self.process.source(pid, addr, files);
+        let mut source = source.into_iter();
+        let outermost = source.next().unwrap_or_default();
+        let function = if named.function.is_empty() { &outermost.function } else { &named.function };
+        let is_loop = LOOPS.contains(&&**function);
+        let is_part = function.is_empty() && self.process.is_part(pid, addr, files);
+        let name = match self.process.begin_of(pid, addr, files).filter(|_| function.is_empty()) {
             // Functions that are not told by name are told apart.
             Some(begin) => interner.string(&format!("{}+{begin:#x}", named.module)),
-            None if named.function.is_empty() => interner.string("[unknown]"),
-            None => interner.string(&named.function),
+            None if function.is_empty() => interner.string("[unknown]"),
+            None => interner.string(function),
         };
-        let file = match &*named.module {
-            // The kernel's own, and memory that has a name, have brackets.
-            module if module.is_empty() || module.starts_with('[') => interner.string(module),
-            module => interner.string(&format!("[{module}]")),
+        let mut frame = |kind, name, at: &SourceFrame| {
+            let file = match &*named.module {
+                _ if !at.file.is_empty() => interner.string(&at.file),
+                // The kernel's own, and memory that has a name, have brackets.
+                module if module.is_empty() || module.starts_with('[') => interner.string(module),
+                module => interner.string(&format!("[{module}]")),
+            };
+            let name = match name {
+                Some(name) => name,
+                None if at.function.is_empty() => interner.string("[unknown]"),
+                None => interner.string(&at.function),
+            };
+            // A line without its file says nothing.
+            let [first_line, line] =
+                [at.first_line, at.line].map(|line| if at.file.is_empty() { 0 } else { line });
+            interner.frame(Frame { kind, name, file, first_line, line })
         };
+        let own = frame(FrameKind::Native, Some(name), &outermost);
+        let mut steps = vec![NativeStep { frame: own, is_loop, is_part, is_inlined: false }];
+        for inlined in source {
+            let frame = frame(FrameKind::Inlined, None, &inlined);
+            steps.push(NativeStep { frame, is_loop: false, is_part: false, is_inlined: true });
+        }
+        self.keep(addr, steps)
+    }
+
+    /// A function that the process has compiled while it ran.
+    fn compiled(&mut self, pid: u32, addr: u64, now_ns: u64, interner: &mut Interner) -> Arc<[NativeStep]> {
+        let own_pid = innermost(pid).unwrap_or(pid);
+        let mut known = self.process.compiled_name(pid, own_pid, addr);
+        if known.is_none() && now_ns.saturating_sub(self.compiled_ns) >= COMPILED_INTERVAL_NS {
+            self.compiled_ns = now_ns;
+            if self.process.look_at_compiled(pid, own_pid) {
+                // Other code may be where that was.
+                self.frames.clear();
+                known = self.process.compiled_name(pid, own_pid, addr);
+            }
+        }
+        let name = interner.string(known.as_deref().unwrap_or("[unknown]"));
+        let file = if known.is_some() { interner.string(COMPILED) } else { StringId::default() };
         let frame = interner.frame(Frame { kind: FrameKind::Native, name, file, ..Frame::default() });
+        let steps = vec![NativeStep { frame, is_loop: false, is_part: false, is_inlined: false }];
+        // It may be told yet what this is.
+        if known.is_some() { self.keep(addr, steps) } else { steps.into() }
+    }
+
+    fn keep(&mut self, addr: u64, steps: Vec<NativeStep>) -> Arc<[NativeStep]> {
         if self.frames.len() >= MAX_ADDRS {
             self.frames.clear();
         }
-        let is_part = named.function.is_empty() && self.process.is_part(pid, addr, files);
-        let step = NativeStep { frame, is_loop, is_part };
-        self.frames.insert(addr, step);
-        step
+        let steps: Arc<[NativeStep]> = steps.into();
+        self.frames.insert(addr, steps.clone());
+        steps
     }
 }
 
@@ -154,7 +234,8 @@ impl NativeStacks {
 pub(crate) fn splice(steps: &[Step], walk: &NativeWalk, interner: &mut Interner) -> Vec<FrameId> {
     let entries = steps.iter().filter(|step| **step == Step::Entry).count();
     let loops = walk.steps.iter().filter(|step| step.is_loop).count();
-    let is_in_loop = walk.steps.last().is_some_and(|step| step.is_loop);
+    // What was inlined into a loop is a part of it.
+    let is_in_loop = walk.steps.iter().rev().find(|step| !step.is_inlined).is_some_and(|step| step.is_loop);
     let natives = walk.steps.iter().map(|step| step.frame);
     if steps.is_empty() {
         return natives.collect();
@@ -203,8 +284,12 @@ mod tests {
 
     /// Numbers are frames, and `LOOP` is one that runs others.
     fn walk(frames: &[u32], is_whole: bool) -> NativeWalk {
-        let step =
-            |frame: &u32| NativeStep { frame: FrameId(*frame), is_loop: *frame == LOOP, is_part: false };
+        let step = |frame: &u32| NativeStep {
+            frame: FrameId(*frame),
+            is_loop: *frame == LOOP,
+            is_part: false,
+            is_inlined: false,
+        };
         NativeWalk { steps: frames.iter().map(step).collect(), is_whole }
     }
 
@@ -235,6 +320,18 @@ mod tests {
     #[test]
     fn a_loop_that_has_just_been_entered_is_native() {
         assert_eq!(spliced(&[0, 1], &[101, LOOP, 102, LOOP], true), [101, 1, 102, LOOP]);
+    }
+
+    #[test]
+    fn what_was_inlined_into_a_loop_is_within_it() {
+        let mut native = walk(&[101, LOOP, 102, LOOP, 103], true);
+        native.steps[2].is_inlined = true;
+        native.steps[4].is_inlined = true;
+        let spliced =
+            |own: &[u32]| splice(&steps(own), &native, &mut Interner::new()).into_iter().map(|frame| frame.0);
+        assert!(spliced(&[0, 1, 0, 2]).eq([101, 1, 102, 2, 103]));
+        // The second one has just been entered.
+        assert!(spliced(&[0, 1]).eq([101, 1, 102, LOOP, 103]));
     }
 
     #[test]

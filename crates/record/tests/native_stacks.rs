@@ -51,6 +51,27 @@ __attribute__((noinline)) void outer(int *list) { for (int i = 0; i < 900; i++) 
 int main(void) { static int list[900]; puts("ready"); fflush(stdout); for (;;) outer(list); }
 "#;
 
+const CPP: &str = r#"
+#include <cstdio>
+#include <cstdlib>
+static inline __attribute__((always_inline)) unsigned mix(unsigned value)
+{
+	for (int turn = 0; turn < 50; turn++)
+		value = value * 1664525u + 1013904223u;
+	return value;
+}
+static inline __attribute__((always_inline)) unsigned step(unsigned value) { return mix(value) ^ 3; }
+static __attribute__((noinline)) unsigned work(unsigned value) { return step(value) + 1; }
+int main() { volatile unsigned value = 1; puts("ready"); fflush(stdout); for (;;) value = work(value); }
+"#;
+
+const JAVASCRIPT: &str = "
+function inner(value) { let sum = 0; for (let at = 0; at < 2000; at++) sum += Math.sqrt(value + at) % 7; return sum; }
+function outer(value) { return inner(value) + inner(value + 1); }
+console.log('ready');
+for (let turn = 0; ; turn++) outer(turn);
+";
+
 /// A program, killed at the end.
 struct Busy(std::process::Child);
 
@@ -58,6 +79,8 @@ impl Drop for Busy {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
+        // What a compiler tells `perf` is left behind.
+        let _ = std::fs::remove_file(format!("/tmp/perf-{}.map", self.0.id()));
     }
 }
 
@@ -175,4 +198,35 @@ fn a_program_without_an_interpreter_is_its_native_functions() {
     assert!(count(&stacks, &wanted[..3]) * 10 > stacks.len() * 8, "{:?}", stacks.last());
     assert!(count(&stacks, &wanted) > 0, "{:?}", stacks.iter().max_by_key(|stack| stack.len()));
     assert_eq!(count(&stacks, &[(FrameKind::Marker, "[not spliced]")]), 0);
+}
+
+#[test]
+fn functions_that_were_inlined_are_frames_with_the_lines_of_their_source() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("mixes.cpp"), CPP).unwrap();
+    // What distributions ship: the program is stripped, and what was is beside it.
+    let script = "g++ -g -O2 -o whole mixes.cpp && objcopy --only-keep-debug whole the.debug && \
+        objcopy --strip-all --add-gnu-debuglink=the.debug whole mixes";
+    let ran = Command::new("sh").args(["-c", script]).current_dir(folder.path()).status();
+    if !ran.is_ok_and(|ran| ran.success()) {
+        return skip("a program of our own", "g++ does not compile it");
+    }
+    let Some(stacks) = stacks_of(&mut Command::new(folder.path().join("mixes"))) else { return };
+    use FrameKind::{Inlined, Native};
+    let wanted = [(Native, "main"), (Native, "work"), (Inlined, "step"), (Inlined, "mix")];
+    assert!(count(&stacks, &wanted) * 10 > stacks.len() * 8, "{:?}", stacks.last());
+}
+
+#[test]
+fn functions_that_a_program_has_compiled_have_the_names_that_it_tells() {
+    let node = Command::new("node").arg("--version").output();
+    if !node.is_ok_and(|ran| ran.status.success()) {
+        return skip("a program that compiles while it runs", "there is no node");
+    }
+    let mut command = Command::new("node");
+    command.args(["--perf-basic-prof", "--no-turbo-inlining", "-e", JAVASCRIPT]).current_dir("/tmp");
+    let Some(stacks) = stacks_of(&mut command) else { return };
+    let has = |stack: &&Names, name: &str| stack.iter().any(|(_, own)| own.contains(name));
+    let named = stacks.iter().filter(|stack| has(stack, "inner") && has(stack, "outer")).count();
+    assert!(named * 10 > stacks.len() * 7, "{named} of {}: {:?}", stacks.len(), stacks.last());
 }

@@ -32,7 +32,7 @@ pub use discover::{FpmPool, descendants, find_fpm_pool, find_host_pid, is_fpm_wo
 pub use elf::elf_symbol;
 pub use image::{Image, ImageRecorder};
 pub use live::{LiveProcess, OpenError};
-pub use mapped::{FileId, open_debug_file, open_mapped};
+pub use mapped::{FileId, open_common_files, open_debug_file, open_linked_files, open_mapped, open_perf_map};
 pub use maps::{Mapping, parse_maps};
 pub use memory::{
     Memory, Range, ReadError, RemoteAddr, SharedObject, SharedRange, Symbols, read_c_string, read_u64,

@@ -183,6 +183,7 @@ fn kind(kind: FrameKind) -> &'static str {
         FrameKind::Php => "php",
         FrameKind::PhpInternal => "php internal",
         FrameKind::Native => "native",
+        FrameKind::Inlined => "inlined",
         FrameKind::Kernel => "kernel",
         FrameKind::Server => "server",
         FrameKind::Marker | FrameKind::Instruction => "marker",

@@ -208,7 +208,7 @@ impl FunctionTree {
 /// A function with its place, `Class::method (file.php:12)`: what py-spy and Excimer users expect of a frame, and the
 /// same for all lines of the function, so that it is one box in a flame graph. Functions of the kernel end in `_[k]`, by which tools
 /// colour them, after their module if they have one: `nft_do_chain [nf_tables]_[k]`. Native ones have what they are of behind them:
-/// `pcre2_match_8 [libpcre2-8.so.0]`.
+/// `pcre2_match_8 [libpcre2-8.so.0]`, or else their source, and `(inlined)` before it if they are a part of the one before.
 pub(crate) fn function_label(interner: &Interner, function: &Function, special: &[char]) -> String {
     let name = interner.text(function.name);
     let name = if name.is_empty() { "[unnamed]".into() } else { clean_also(name, special) };
@@ -216,9 +216,10 @@ pub(crate) fn function_label(interner: &Interner, function: &Function, special: 
     if function.kind == FrameKind::Kernel {
         return if file.is_empty() { format!("{name}_[k]") } else { format!("{name} {file}_[k]") };
     }
-    if function.kind == FrameKind::Native && !file.is_empty() {
+    if function.kind == FrameKind::Native && file.starts_with('[') {
         return format!("{name} {file}");
     }
+    let name = if function.kind == FrameKind::Inlined { format!("{name} (inlined)").into() } else { name };
     match (file.is_empty(), function.first_line) {
         (true, _) => name.into_owned(),
         (false, 0) => format!("{name} ({file})"),

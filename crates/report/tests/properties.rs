@@ -29,7 +29,7 @@ fn recordings() -> impl Strategy<Value = Recording> {
             for number in frames {
                 let interner = &mut b.recording.interner;
                 let text = interner.string(&format!("{name}{}", number / 2));
-                let kind = FrameKind::from_number((number / 2) as u8 % 7).unwrap();
+                let kind = FrameKind::from_number((number / 2) as u8 % 9).unwrap();
                 let frame = interner.frame(Frame { kind, name: text, line: number, ..Frame::default() });
                 stack = interner.push(stack, frame);
             }

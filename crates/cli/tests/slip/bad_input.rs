@@ -33,6 +33,8 @@ fn wrong_use() {
     let paused = ["record", "--pid", "1", "--sampler", "kernel", "--mode", "cpu", "--pause"];
     fails(&paused, 2, "go with `--sampler outside`");
     fails(&["record", "--fpm", "www", "--children"], 2, "`--children` goes with");
+    fails(&["record", "--pid", "1", "--debuginfod=http://127.0.0.1:9"], 2, "--native");
+    fails(&["record", "--pid", "1", "--native", "--debuginfod="], 2, "no server is named");
     fails(&["frobnicate"], 2, "frobnicate");
 }
 

@@ -13,9 +13,10 @@ pub const APPLICATION_ID: u32 = 0x534c_4950;
 /// 2: frames of the kernel, which a reader of before would take for lost ones, and their time from the functions that they belong to.
 /// 3: instructions, for the same reason, and the mode `exception`.
 /// 4: functions of native code, and servers that are waited for, for the same reason.
-pub const FORMAT_VERSION: u32 = 4;
+/// 5: functions that were inlined into native ones, for the same reason.
+pub const FORMAT_VERSION: u32 = 5;
 
-/// The tables of versions 1 to 4, word for word as `sqlite_schema` keeps them.
+/// The tables of versions 1 to 5, word for word as `sqlite_schema` keeps them.
 pub(super) const TABLES: [(&str, &str); 12] = [
     ("info", "CREATE TABLE info(id INTEGER PRIMARY KEY, key TEXT, value)"),
     (

@@ -149,7 +149,7 @@ fn category_of_kind(kind: FrameKind) -> Category {
         FrameKind::Python => Category::Python,
         FrameKind::Php => Category::Php,
         FrameKind::PhpInternal => Category::PhpInternal,
-        FrameKind::Native => Category::Native,
+        FrameKind::Native | FrameKind::Inlined => Category::Native,
         FrameKind::Kernel => Category::Kernel,
         FrameKind::Server => Category::Waits,
         FrameKind::Marker | FrameKind::Instruction => Category::Other,

@@ -88,7 +88,7 @@ fn kind(kind: FrameKind) -> u8 {
         FrameKind::Php => 2,
         FrameKind::PhpInternal => 3,
         FrameKind::Kernel => 4,
-        FrameKind::Native => 5,
+        FrameKind::Native | FrameKind::Inlined => 5,
         FrameKind::Server => 6,
     }
 }
