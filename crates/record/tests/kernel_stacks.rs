@@ -30,6 +30,7 @@ fn start_clock() -> Option<Probe> {
         waits: false,
         kernel_stacks: true,
         native_stacks: false,
+        allocations: false,
     };
     match Probe::start(options) {
         Ok(clock) => Some(clock),
