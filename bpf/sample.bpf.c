@@ -468,9 +468,6 @@ int on_allocated(struct pt_regs *regs)
 	allocation.has_sample = has_stack && is_scratch_of(scratch, allocation.tid);
 	send_allocation(&allocation);
 	if (allocation.has_sample) {
-		if (native_stacks) {
-			send_native(&scratch->sample, task, regs, false);
-		}
 		send_sample(scratch, target);
 	}
 	scratch->owner = 0;

@@ -76,7 +76,7 @@ pub(crate) fn words_of(options: &RecordOptions) -> String {
         None => {}
     }
     for (is_asked, word) in
-        [(options.native, " --native"), (options.opcodes, " --opcodes"), (options.no_gc, " --no-gc")]
+        [(options.alloc, " --alloc"), (options.native, " --native"), (options.opcodes, " --opcodes"), (options.no_gc, " --no-gc")]
     {
         words.push_str(if is_asked { word } else { "" });
     }
@@ -112,6 +112,16 @@ pub(crate) fn choose(options: &RecordOptions, interval_ns: u64) -> Result<Chosen
     if options.tasks.is_some() && options.mode == ModeName::Exception {
         return Err(Failure::new(failure::USAGE, "which task handles an exception is not known")
             .hint("`--mode exception` goes with threads, without `--async`"));
+    }
+    if options.alloc {
+        let kernel = KernelSampler::start_allocations(how).map_err(|error| {
+            let hint = match error {
+                ProbeError::Denied(_) => "run as root: the kernel copies the stacks of who allocates",
+                _ => "`slip check` says what this kernel can do",
+            };
+            Failure::new(status_of(&error), error.to_string()).hint(hint)
+        })?;
+        return Ok(Chosen { sampler: Box::new(kernel), why_outside: None, why_coarse: None });
     }
     let (kernel, why_outside) = choose_kernel(options, how, interval_ns)?;
     let books = start_books(options)?;
