@@ -235,11 +235,11 @@ pub(crate) fn record(options: &RecordOptions, path: &Path, in_file: &str) -> Res
         other => other.into(),
     })?;
 
+    own_memory.into_iter().for_each(warn_of_own_memory);
     if totals.is_empty() {
         return Err(nothing_seen(ending, &totals, &left_out, options));
     }
     warn_of(&left_out);
-    own_memory.into_iter().for_each(warn_of_own_memory);
     let is_interrupted = stop.load(Ordering::Relaxed);
     Ok(Recorded { ending, totals, is_interrupted, launched })
 }

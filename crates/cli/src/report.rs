@@ -67,8 +67,12 @@ pub(crate) fn run(options: &ReportOptions) -> Result<(), Failure> {
     // That no thread ran is evidence too, and so is a budget.
     let recording = &loaded.recording;
     if recording.totals.is_empty() && recording.samples().next().is_none() && recording.budget.is_none() {
-        return Err(Failure::new(failure::NO_EVIDENCE, "the recording holds no samples")
-            .hint("record for longer, or at a higher rate"));
+        let (message, hint) = if is_of_allocations {
+            ("the recording holds no allocations", "record for longer, or while it works")
+        } else {
+            ("the recording holds no samples", "record for longer, or at a higher rate")
+        };
+        return Err(Failure::new(failure::NO_EVIDENCE, message).hint(hint));
     }
     Ok(())
 }
