@@ -403,7 +403,7 @@ impl KernelSampler {
             "stacks of more than 128 frames lack their outer end, and say so",
             "C functions below Python or PHP code are not shown",
             "without opcache, PHP functions whose request ends before their names are read, some milliseconds later, are shown as \
-             [unreadable]",
+             [unreadable], and so are threads of Python before 3.11 that have ended by then",
         ];
         others.into_iter().chain(always).map(str::to_owned).collect()
     }
@@ -487,12 +487,18 @@ impl KernelSampler {
         let copied = copied_of(look, stack);
         let age = Duration::from_nanos(now_ns.saturating_sub(look.time_ns));
         let moment = (&copied, time_ns, now.checked_sub(age).unwrap_or(now));
+        let failed = sink.totals.failed;
         match target.process.see_copied(moment, Activity::Running, self.options, sink, &mut self.code) {
             Some(sample) => {
                 allocations.taken(&allocation, &sample);
                 sink.totals.allocations = allocations.told;
             }
-            None => self.store_without_stack(&allocation, time_ns, true, sink),
+            None => {
+                // Its bytes are known: it is not lost.
+                sink.totals.torn += sink.totals.failed - failed;
+                sink.totals.failed = failed;
+                self.store_without_stack(&allocation, time_ns, true, sink);
+            }
         }
     }
 
@@ -811,8 +817,9 @@ impl Sampler for KernelSampler {
     }
 
     fn fetch_interval_ns(&self) -> Option<u64> {
-        let can_wait =
-            !self.processes.is_empty() && self.processes.iter().all(|target| !target.process.is_hasty());
+        // Of a thread of Python before 3.11 that has ended nobody knows the number.
+        let can_wait = self.allocations.is_none()
+            && !self.processes.is_empty() && self.processes.iter().all(|target| !target.process.is_hasty());
         Some(if can_wait { FETCH_INTERVAL_NS } else { HASTY_FETCH_INTERVAL_NS })
     }
 
