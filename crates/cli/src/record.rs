@@ -12,8 +12,9 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use slip_model::{Language, Mode, Process, RecordingInfo, Totals};
 use slip_record::file::{FileError, Writer, load};
 use slip_record::{
-    ASK_TIMEOUT, Ending, Launched, OutsideSampler, OwnMemory, Progress, RunStart, Sampler, Session, SessionError,
-    SessionOptions, Target, TargetIssue, TargetSet, ask, hold, launch, start_of, try_restoring, unix_ns,
+    ASK_TIMEOUT, Ending, Launched, OutsideSampler, OwnMemory, Progress, RunStart, Sampler, Session,
+    SessionError, SessionOptions, Target, TargetIssue, TargetSet, ask, hold, launch, start_of, try_restoring,
+    unix_ns,
 };
 use slip_report::{Format, Options as ReportOptions, utc};
 
@@ -155,7 +156,8 @@ pub(crate) fn record(options: &RecordOptions, path: &Path, in_file: &str) -> Res
         let children = if options.target.children { " --children" } else { "" };
         info.target = format!("-- {program}{children}{}", words_of(options));
         // The file first: a command that cannot be recorded must not run.
-        let environment = if options.alloc { vec![("LD_PRELOAD", preload_for(program)?)] } else { Vec::new() };
+        let environment =
+            if options.alloc { vec![("LD_PRELOAD", preload_for(program)?)] } else { Vec::new() };
         writer = create(&info)?;
         launched = match start(&options.command, &environment, options.budget, chosen.sampler.as_mut()) {
             Ok(launched) => Some(launched),

@@ -45,7 +45,8 @@ fn check_preloadable(program: &str) -> Result<(), Failure> {
         Ok(None) => Ok(()),
         Ok(Some(obstacle)) => {
             let (why, hint) = words_of_obstacle(&obstacle);
-            Err(Failure::new(failure::UNSUPPORTED, format!("cannot preload into `{program}`: {why}")).hint(hint))
+            Err(Failure::new(failure::UNSUPPORTED, format!("cannot preload into `{program}`: {why}"))
+                .hint(hint))
         }
         Err(error) => Err(cannot_start(program, error.kind(), &error.to_string())),
     }

@@ -75,9 +75,12 @@ pub(crate) fn words_of(options: &RecordOptions) -> String {
         Some(TasksName::All) => words.push_str(" --async all"),
         None => {}
     }
-    for (is_asked, word) in
-        [(options.alloc, " --alloc"), (options.native, " --native"), (options.opcodes, " --opcodes"), (options.no_gc, " --no-gc")]
-    {
+    for (is_asked, word) in [
+        (options.alloc, " --alloc"),
+        (options.native, " --native"),
+        (options.opcodes, " --opcodes"),
+        (options.no_gc, " --no-gc"),
+    ] {
         words.push_str(if is_asked { word } else { "" });
     }
     words

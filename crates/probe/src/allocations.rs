@@ -75,7 +75,8 @@ impl Listening {
         if !self.is_by_process && self.by_file.contains_key(&key) {
             return Ok(());
         }
-        let number = |offset| usize::try_from(offset).map_err(|_| ProbeError::Other("no such offset".to_owned()));
+        let number =
+            |offset| usize::try_from(offset).map_err(|_| ProbeError::Other("no such offset".to_owned()));
         let counter = number(hooks.listeners)?;
         let mut links = Vec::new();
         // What is freed first: else blocks could be told whose end is not.

@@ -47,7 +47,9 @@ pub(crate) fn attach_to_process(
         Place::Offset { .. } => None,
     };
     let (offsets, counters) = match place {
-        Place::Offset { offset, counter } => ([offset as libc::c_ulong], counter.map(|at| [at as libc::c_ulong])),
+        Place::Offset { offset, counter } => {
+            ([offset as libc::c_ulong], counter.map(|at| [at as libc::c_ulong]))
+        }
         Place::Function(_) => ([0], None),
     };
     let mut options = bpf_uprobe_multi_opts {

@@ -166,8 +166,13 @@ impl Probe {
     ///
     /// As for [`Probe::start`].
     pub fn start_at_slow_calls(budget: &BudgetProbe) -> Result<Self, ProbeError> {
-        let options =
-            ProbeOptions { interval_ns: None, waits: false, kernel_stacks: false, native_stacks: false, allocations: false };
+        let options = ProbeOptions {
+            interval_ns: None,
+            waits: false,
+            kernel_stacks: false,
+            native_stacks: false,
+            allocations: false,
+        };
         Self::start_program("on_clock", options, Some(budget))
     }
 
@@ -178,8 +183,13 @@ impl Probe {
     ///
     /// As for [`Probe::start`].
     pub fn start_at_function(file: &Path, offset: usize) -> Result<Self, ProbeError> {
-        let options =
-            ProbeOptions { interval_ns: None, waits: false, kernel_stacks: false, native_stacks: true, allocations: false };
+        let options = ProbeOptions {
+            interval_ns: None,
+            waits: false,
+            kernel_stacks: false,
+            native_stacks: true,
+            allocations: false,
+        };
         let mut probe = Self::start_program(FUNCTION_PROGRAM, options, None)?;
         let program = find_program(&probe.object, FUNCTION_PROGRAM)?;
         let link = program.attach_uprobe(false, -1, file, offset).map_err(|error| other(&error))?;

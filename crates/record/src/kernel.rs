@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use slip_model::{Endpoint, Mode, Request, RequestId, Sample, StackId, State, Thread, Wait, WaitReason};
 use slip_probe::{
-    Allocation, BudgetProbe, CopiedStack, Event, Look, NativeCopy, Probe, ProbeError, ProbeOptions, RunStart, SlowCall, WaitKey,
-    Waited,
+    Allocation, BudgetProbe, CopiedStack, Event, Look, NativeCopy, Probe, ProbeError, ProbeOptions, RunStart,
+    SlowCall, WaitKey, Waited,
 };
 use slip_remote::{Activity, Copied, StackPlan};
 use slip_zend::CodeCache;
@@ -403,7 +403,7 @@ impl KernelSampler {
             "stacks of more than 128 frames lack their outer end, and say so",
             "C functions below Python or PHP code are not shown",
             "without opcache, PHP functions whose request ends before their names are read, some milliseconds later, are shown as \
-             [unreadable], and so are threads of Python before 3.11 that have ended by then",
+             [unreadable]; so are threads of Python that have ended before they were looked at, some 10 ms after their first block",
         ];
         others.into_iter().chain(always).map(str::to_owned).collect()
     }
@@ -817,9 +817,10 @@ impl Sampler for KernelSampler {
     }
 
     fn fetch_interval_ns(&self) -> Option<u64> {
-        // Of a thread of Python before 3.11 that has ended nobody knows the number.
+        // The stacks of a thread of Python cannot be named any more when it has ended.
         let can_wait = self.allocations.is_none()
-            && !self.processes.is_empty() && self.processes.iter().all(|target| !target.process.is_hasty());
+            && !self.processes.is_empty()
+            && self.processes.iter().all(|target| !target.process.is_hasty());
         Some(if can_wait { FETCH_INTERVAL_NS } else { HASTY_FETCH_INTERVAL_NS })
     }
 

@@ -3,8 +3,8 @@
 use slip_model::Request;
 use slip_probe::RunStart;
 
-use crate::malloc::{NoMalloc, OwnMemory};
 use crate::Sink;
+use crate::malloc::{NoMalloc, OwnMemory};
 use crate::schedule::sleep_until;
 
 /// Why a process cannot be sampled.

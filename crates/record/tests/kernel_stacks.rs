@@ -144,7 +144,11 @@ fn take(
                     known.insert(stack.key, stack);
                 }
                 Event::Look(look) if look.id == pid => to.push(look),
-                Event::Look(_) | Event::KernelStack(_) | Event::Native(_) | Event::Allocated(_) | Event::Freed(_) => {}
+                Event::Look(_)
+                | Event::KernelStack(_)
+                | Event::Native(_)
+                | Event::Allocated(_)
+                | Event::Freed(_) => {}
             }
         }
     }

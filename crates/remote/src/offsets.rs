@@ -95,8 +95,7 @@ mod tests {
     /// Without a name.
     fn tempfile() -> File {
         let path = std::env::temp_dir().join(format!("slip-remote-offsets.{}", std::process::id()));
-        let file =
-            File::options().read(true).write(true).create(true).truncate(true).open(&path).unwrap();
+        let file = File::options().read(true).write(true).create(true).truncate(true).open(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
         file
     }

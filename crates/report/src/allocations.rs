@@ -144,7 +144,8 @@ pub(crate) fn markdown(recording: &Recording, options: &Options) -> String {
         (Reverse(own.bytes), Reverse(total.bytes), name)
     });
 
-    let mut text = headline(recording, &all, order.first().map(|at| (&table.functions[*at], functions[*at].own)));
+    let mut text =
+        headline(recording, &all, order.first().map(|at| (&table.functions[*at], functions[*at].own)));
     introduction(&mut text, recording, &all);
     if all.samples > 0 {
         let shown: Vec<usize> = order.iter().copied().take(options.top).collect();
@@ -154,8 +155,17 @@ pub(crate) fn markdown(recording: &Recording, options: &Options) -> String {
             bytes(all.bytes),
             bytes(all.kept_bytes)
         );
-        let mut rows =
-            Table::new(&[">own", ">of all", ">±", ">blocks", ">with callees", ">kept", ">of kept", "function", "where"]);
+        let mut rows = Table::new(&[
+            ">own",
+            ">of all",
+            ">±",
+            ">blocks",
+            ">with callees",
+            ">kept",
+            ">of kept",
+            "function",
+            "where",
+        ]);
         let mut row = |sums: &Sums, total: Option<&Sums>, name: String, place: String| {
             rows.row([
                 bytes(sums.bytes),
@@ -201,10 +211,7 @@ pub(crate) fn markdown(recording: &Recording, options: &Options) -> String {
 
 fn headline(recording: &Recording, all: &Sums, first: Option<(&crate::summary::Function, Sums)>) -> String {
     let Some((function, own)) = first.filter(|_| all.samples > 0) else {
-        return format!(
-            "No allocation was told of in {}.\n\n",
-            duration(recording.totals.duration_ns)
-        );
+        return format!("No allocation was told of in {}.\n\n", duration(recording.totals.duration_ns));
     };
     let interner = &recording.interner;
     let name = code(interner.text(function.name), NAME, false);
@@ -252,7 +259,10 @@ fn quality(text: &mut String, recording: &Recording, options: &Options) {
     }
     for (number, what) in [
         (totals.torn, "blocks whose stack could not be had: they are under `[unreadable]`"),
-        (totals.failed, "reports of blocks were lost: what was allocated may be more, and what is kept less or more"),
+        (
+            totals.failed,
+            "reports of blocks were lost: what was allocated may be more, and what is kept less or more",
+        ),
     ] {
         if number > 0 {
             let _ = writeln!(text, "- {} {what}", count(number));

@@ -162,7 +162,11 @@ pub(crate) fn render_allocations(recording: &Recording) -> Result<Vec<u8>, Repor
     write(recording, &frames, profiles)
 }
 
-fn write(recording: &Recording, frames: &[Frame], profiles: Vec<Profile<'_>>) -> Result<Vec<u8>, ReportError> {
+fn write(
+    recording: &Recording,
+    frames: &[Frame],
+    profiles: Vec<Profile<'_>>,
+) -> Result<Vec<u8>, ReportError> {
     let file = File {
         schema: "https://www.speedscope.app/file-format-schema.json",
         name: clean(&recording.info.target).into_owned(),
@@ -177,8 +181,7 @@ fn write(recording: &Recording, frames: &[Frame], profiles: Vec<Profile<'_>>) ->
 /// The functions, by their numbers.
 fn frames(recording: &Recording, tree: &FunctionTree) -> Vec<Frame> {
     let interner = &recording.interner;
-    tree
-        .functions
+    tree.functions
         .iter()
         .map(|function| {
             let name = clean(interner.text(function.name));

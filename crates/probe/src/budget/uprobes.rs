@@ -82,7 +82,8 @@ impl Uprobes {
     /// Has the begin of program `path` told, which process `pid` is about to become. False if that cannot be.
     pub(super) fn attach_main(&mut self, object: &Object, pid: u32, path: &Path) -> bool {
         let attach = |place| self.attach(object, MAIN, pid, path, place, false).ok();
-        let link = attach(Place::Function("main")).or_else(|| attach(Place::Offset { offset: entry_offset(path)?, counter: None }));
+        let link = attach(Place::Function("main"))
+            .or_else(|| attach(Place::Offset { offset: entry_offset(path)?, counter: None }));
         let is_attached = link.is_some();
         self.links.entry(pid).or_default().extend(link);
         is_attached

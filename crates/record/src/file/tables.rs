@@ -3,7 +3,9 @@
 //! SQLite's integers have a sign. Numbers of 64 bits are stored bit for bit, so one above 2^63 shows as negative there.
 
 use rusqlite::{Connection, params};
-use slip_model::{Allocated, Budget, Facts, InternerDelta, Language, Mode, Process, RecordingInfo, Thread, Totals};
+use slip_model::{
+    Allocated, Budget, Facts, InternerDelta, Language, Mode, Process, RecordingInfo, Thread, Totals,
+};
 
 /// The only row of `totals`, of `budget` and of `facts`.
 const ONLY_ROW: i64 = 1;
