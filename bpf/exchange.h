@@ -43,7 +43,8 @@ struct taken {
 /* Its priority is higher than that of the worker. */
 #define SLIP_TAKER_PREFERRED 2
 
-/* A connection that a thread of a target has to a server, and the moments of its last call. */
+/* A connection that a thread of a target has to a server, and the moments of its last call. Who sends and who brings data look at it on one
+ * CPU after the other: what tells the connection, which stays as it is, is in a line of the cache of its own, and what both note in the next. */
 struct exchange {
 	/* The client's socket. Of a UNIX socket also its cookie, as it has no ports. */
 	__u64 socket, cookie;
@@ -52,16 +53,21 @@ struct exchange {
 	__u32 endpoint;
 	/* SLIP_PROTOCOL_*. */
 	__u32 protocol;
-	/* By the client: a call is open from its begin until an answer ends it. */
-	__u64 begin_ns, sent_ns, ended_ns;
 	/* Since when TLS is being agreed on; 0 if it is not. */
 	__u64 handshake_ns;
-	/* By the server, if it is on this host. */
-	__u64 delivered_ns, taken_ns, answered_ns;
-	/* By whoever brings the answer, wakes the client, and by the client. */
-	__u64 arrived_ns, woken_ns, running_ns;
 	/* The first data that has come and was not read yet by an event loop: since when. */
 	__u64 unread_ns;
+	__u64 reserved[2];
+
+	/* By the client: a call is open from its begin until an answer ends it. */
+	__u64 begin_ns, sent_ns, ended_ns;
+	/* By the server, if it is on this host. */
+	__u64 delivered_ns, taken_ns, answered_ns;
+	/* By whoever brings the answer, and wakes the client. */
+	__u64 arrived_ns, woken_ns;
+
+	/* By the client. */
+	__u64 running_ns;
 	/* What was sent first, and the command's name, which so many bytes of that tell; 0 if it needs more. */
 	__u32 telling;
 	/* For how many calls the present one stands; 0 if it was not chosen. */
@@ -69,13 +75,14 @@ struct exchange {
 	__u64 first[SLIP_FIRST_BYTES / 8];
 	struct command_name command;
 	/* Who had the CPU before the client, which was ready for it, and since when the client has it; only where slow calls are told. */
-	struct taker taker;
-	__u32 reserved;
 	__u64 taken_cpu_ns;
-};
+	struct taker taker;
+} __attribute__((aligned(64)));
 
+/* Can be mapped, so that it begins with a page, and each exchange with a line of the cache. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, EXCHANGES);
 	__type(key, __u32);
 	__type(value, struct exchange);

@@ -12,6 +12,11 @@
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_helpers.h>
 
+/* Of `include/linux/socket.h` in the kernel. */
+#define AF_UNIX 1
+#define AF_INET 2
+#define AF_INET6 10
+
 #define RELOCATED __attribute__((preserve_access_index))
 
 struct thread_struct {
@@ -180,5 +185,7 @@ extern void *bpf_rdonly_cast(const void *pointer, __u32 type) __ksym __weak;
 
 #define loads_as_told() bpf_ksym_exists(bpf_rdonly_cast)
 #define AS_TOLD(type, pointer) ((const type *) bpf_rdonly_cast(pointer, bpf_core_type_id_kernel(type)))
+/* Either way. */
+#define LOAD(type, pointer, field) (loads_as_told() ? AS_TOLD(type, pointer)->field : BPF_CORE_READ((const type *) (pointer), field))
 
 #endif

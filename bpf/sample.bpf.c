@@ -148,13 +148,16 @@ static __always_inline __u64 begin_wait(struct task_struct *task, bool preempted
 		return 0;
 	}
 	__s32 call = preempted ? SLIP_CALL_PREEMPTED : call_of(task, regs);
+	__u32 type = 0;
+	const struct file *file = file_of_call(task, call, regs, &type);
 	scratch->sample = (struct slip_sample) {
 		.kind = SLIP_EVENT_WAIT,
 		.id = target->id,
 		.time_ns = now,
 		.tid = sleeper->key.tid,
 		.call = call,
-		.file = file_of_call(task, call, regs),
+		.file = type,
+		.peer = type == TYPE_SOCKET ? peer_of(file) : 0,
 	};
 	scratch->outermost = thread->outermost;
 	scratch->state = now - thread->state_ns < SLIP_STATE_NS ? thread->state : 0;
@@ -181,6 +184,7 @@ static __always_inline __u64 begin_wait(struct task_struct *task, bool preempted
 		.tid = sleeper->key.tid,
 		.call = call,
 		.file = scratch->sample.file,
+		.peer = scratch->sample.peer,
 	};
 	/* Most threads wait where they waited before. */
 	if (sleeper->turn != turn + 1 || !is_same_key(&sleeper->key, &key)) {

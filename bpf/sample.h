@@ -145,7 +145,14 @@ struct slip_wait_key {
 	__u32 file;
 	/* Key of the kernel's own stack; 0 unless the wait was a long one. */
 	__u64 kernel;
+	/* The other side of the socket that the call is about: SLIP_PEER_* and where it is. */
+	__u64 peer;
 };
+
+/* A port, as it is sent, above an IPv4 address, or the end of one of IPv6, each as it lies in memory. */
+#define SLIP_PEER_PORT (1ull << 62)
+/* What `hash_of_path()` makes of the name of a UNIX socket, the last 61 bits. */
+#define SLIP_PEER_PATH (1ull << 61)
 
 struct slip_wait {
 	__u64 count;
@@ -206,6 +213,8 @@ struct slip_sample {
 	/* Length of the kernel's own stack. */
 	__u32 kernel_bytes;
 	__u32 reserved;
+	/* Of a wait, as in `struct slip_wait_key`. */
+	__u64 peer;
 	/* The ranges, one after the other, and then the addresses of the kernel's stack, the innermost first. */
 };
 

@@ -6,10 +6,7 @@
 #include "kernel.h"
 #include "budget.h"
 
-/* Of `include/linux/socket.h`, `net.h` and `tcp_states.h` in the kernel. */
-#define AF_UNIX 1
-#define AF_INET 2
-#define AF_INET6 10
+/* Of `include/linux/net.h` and `net/tcp_states.h` in the kernel. */
 #define SOCK_STREAM 1
 #define TCP_ESTABLISHED 1
 #define TCP_SYN_SENT 2

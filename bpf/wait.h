@@ -5,27 +5,32 @@
 
 #include "file.h"
 #include "maps.h"
+#include "peer.h"
 #include "walk.h"
 
-/* Type of the file that a system call is about, as far as it is about one. */
-static __always_inline __u32 file_of_call(struct task_struct *task, __s32 call, const struct pt_regs *regs)
+/* The file that a system call is about, as far as it is about one, and its type: SLIP_FILE_NONE if the call names none, 0 if it is not known. */
+static __always_inline const struct file *file_of_call(struct task_struct *task, __s32 call, const struct pt_regs *regs, __u32 *type)
 {
+	const struct file *file = NULL;
 	__u32 number = 0;
 
+	*type = 0;
 	if (takes_file(call)) {
-		return type_of_file(file_of_number(task, regs->rdi));
-	}
-	if (call == 7 || call == 271) { /* poll, ppoll */
+		file = file_of_number(task, regs->rdi);
+	} else if (call == 7 || call == 271) { /* poll, ppoll */
 		/* It begins with the number of the file. */
 		if (regs->rsi == 1 && bpf_probe_read_user(&number, sizeof number, (const void *) regs->rdi) == 0) {
-			return type_of_file(file_of_number(task, number));
+			file = file_of_number(task, number);
+		} else if (!regs->rsi) {
+			*type = SLIP_FILE_NONE;
 		}
-		return regs->rsi ? 0 : SLIP_FILE_NONE;
+	} else if ((call == 23 || call == 270) && !regs->rdi) { /* select, pselect6 */
+		*type = SLIP_FILE_NONE;
 	}
-	if (call == 23 || call == 270) { /* select, pselect6 */
-		return regs->rdi ? 0 : SLIP_FILE_NONE;
+	if (file) {
+		*type = type_of_file(file);
 	}
-	return 0;
+	return file;
 }
 
 /* What a thread that is blocked has called. */
@@ -61,7 +66,8 @@ static __always_inline void add_wait(const struct slip_wait_key *key, const stru
 static __always_inline bool is_same_key(const struct slip_wait_key *one, const struct slip_wait_key *other)
 {
 	return one->stack == other->stack && one->request == other->request && one->id == other->id && one->tid == other->tid
-			&& one->call == other->call && one->file == other->file && one->kernel == other->kernel;
+			&& one->call == other->call && one->file == other->file && one->kernel == other->kernel
+			&& one->peer == other->peer;
 }
 
 /* Whether the thread has been blocked for so long that it is asked where. To walk each stack, or the innermost frames of each, costs

@@ -1,6 +1,9 @@
 // What the page was made with: schema `slip.page/1`, written by crates/report/src/html/data.rs. Names in it are untrusted: they become text,
 // by `textContent` or on a canvas, and nothing else.
 
+/** Of functions: no function, but the server that is waited for. */
+export const SERVER = 6;
+
 export interface Kind {
   key: string;
   name: string;
@@ -16,6 +19,8 @@ export interface Weights {
 
 export interface Server {
   name: string;
+  /** The name of the frame, of kind SERVER, in stacks that wait for it. */
+  address: string;
   calls: number;
   mean_ns: number;
   parts: [string, number][];

@@ -1,7 +1,7 @@
 // The flame graph: boxes of a tree on a canvas, as wide as their time.
 
 import { Surface, glide } from "./canvas";
-import { Stacks } from "./data";
+import { SERVER, Stacks } from "./data";
 import { Colours, onTheme } from "./theme";
 import { Tree } from "./tree";
 
@@ -161,12 +161,13 @@ export class Flame {
       if (name.includes("waits") || name === "[ready]") return this.colours.of(waitColour(name));
       return this.colours.of("flame-marker");
     }
-    return this.colours.of(`flame-${kind}-${shade}`);
+    return this.colours.of(kind === SERVER ? "k-wait" : `flame-${kind}-${shade}`);
   }
 
   /** What is written on a box. Waits have the colours of the budget, which are light in both themes but for two. */
   private ink(of: number): string {
     const name = this.stacks.names[of];
+    if (this.stacks.kinds[of] === SERVER) return this.colours.of("on-light");
     if (this.stacks.kinds[of] !== 0 || !(name.includes("waits") || name === "[ready]")) return this.colours.of("flame-ink");
     const colour = waitColour(name);
     return this.colours.of(colour === "k-wake" || colour === "k-disk" ? "on-dark" : "on-light");

@@ -1,6 +1,6 @@
 // The view with the flame graph: what is chosen in its controls, and what that means for the drawing.
 
-import { Data, Stacks, element, ownTimes, wholeTimes } from "./data";
+import { Data, SERVER, Stacks, element, ownTimes, wholeTimes } from "./data";
 import { Flame, Place } from "./flame";
 import { FunctionTimes, Search, functionTimes } from "./functions";
 import { count, duration, make, share } from "./text";
@@ -275,7 +275,7 @@ export class Graph {
     const times = this.times as FunctionTimes;
     let hottest = 0;
     for (let of = 1; of < times.own.length; of++) {
-      const isCode = this.stacks.kinds[of] !== 0;
+      const isCode = this.stacks.kinds[of] !== 0 && this.stacks.kinds[of] !== SERVER;
       if (isCode && (times.own[of] > times.own[hottest] || this.stacks.kinds[hottest] === 0)) hottest = of;
     }
     return hottest;

@@ -1,6 +1,6 @@
 // What is known of a part of a request: its stack, the server, and the cause.
 
-import { Data, Stacks, element } from "./data";
+import { Data, SERVER, Server, Stacks, element } from "./data";
 import { count, duration, make, plural, share } from "./text";
 import { Choice } from "./timeline";
 
@@ -21,6 +21,10 @@ const ALSO: Record<string, string[]> = {
   boot: ["boot", "code"],
   memory: ["memory", "code"],
 };
+
+function callParts(server: Server): string {
+  return server.parts.map(([name, ns]) => `${name} ${duration(ns)}`).join(", ");
+}
 
 export class Panel {
   private readonly box = element("panel");
@@ -83,7 +87,13 @@ export class Panel {
     this.box.append(make("h4", "Stack"));
     this.stack(piece, this.box);
     this.cause(kinds[kind].key);
-    this.servers(pieces.track[piece], kinds[kind].key);
+    // A stack that ends at a server says it itself.
+    if (this.serverOf(piece) === undefined) this.servers(pieces.track[piece], kinds[kind].key);
+  }
+
+  /** The server that a wait was for, if it is known. */
+  private serverOf(piece: number): number | undefined {
+    return this.stacks.path(this.data.pieces.node[piece]).find((of) => this.stacks.kinds[of] === SERVER);
   }
 
   private showSegment(request: number, segment: number): void {
@@ -175,10 +185,10 @@ export class Panel {
     summary.append(make("i", "", `k-${kind.key}`), make("b", `${kind.name} ${duration(pieces.ns[piece])}`), make("small", what));
     const all = this.stacks.path(pieces.node[piece]);
     // The program's own functions say most; those of libraries and the kernel, and what it waits for, are inside of them.
-    const isOurs = (of: number): boolean => ![0, 4, 5].includes(this.stacks.kinds[of]);
-    const first = all.findIndex(isOurs);
-    const inside = all.slice(0, Math.max(0, first));
-    const path = all.slice(inside.length);
+    const isOurs = (of: number): boolean => ![0, 4, 5, SERVER].includes(this.stacks.kinds[of]);
+    const first = Math.max(0, all.findIndex(isOurs));
+    const inside = all.slice(0, first).filter((of) => this.stacks.kinds[of] !== SERVER);
+    const path = all.slice(first);
     const list = make("ol");
     for (const of of path.slice(0, MAX_FUNCTIONS)) list.append(make("li", this.stacks.labels[of]));
     if (path.length > MAX_FUNCTIONS) list.append(make("li", `${count(path.length - MAX_FUNCTIONS)} more outside`));
@@ -186,9 +196,20 @@ export class Panel {
     button.type = "button";
     button.addEventListener("click", () => this.reveal(pieces.node[piece]));
     details.append(summary, list);
+    const server = this.serverOf(piece);
+    if (server !== undefined) details.append(this.serverText(this.stacks.names[server]));
     if (inside.length > 0) details.append(make("p", `inside of it: ${inside.map((of) => this.stacks.names[of]).reverse().join(" → ")}`, "quiet"));
     details.append(button);
     into.append(details);
+  }
+
+  /** A server, and what a call to it takes. */
+  private serverText(address: string): HTMLElement {
+    const server = this.data.servers.find((one) => one.address === address);
+    const text = make("p", "waits for ");
+    text.append(make("b", server?.name ?? address));
+    if (server !== undefined && server.calls > 0) text.append(`; a call to it takes ${duration(server.mean_ns)}: ${callParts(server)}`);
+    return text;
   }
 
   /** What the doctor says of the line, and who had the CPU. */
@@ -231,8 +252,7 @@ export class Panel {
       summary.append(make("b", server.name), make("small", `${duration(time(row))}, ${plural(row.calls, "call")}, ${plural(row.connects, "connection")}`));
       details.append(summary);
       if (server.calls > 0) {
-        const parts = server.parts.map(([name, ns]) => `${name} ${duration(ns)}`).join(", ");
-        details.append(make("p", `A call takes ${duration(server.mean_ns)}: ${parts}.`, "quiet"));
+        details.append(make("p", `A call takes ${duration(server.mean_ns)}: ${callParts(server)}.`, "quiet"));
       }
       if (server.commands.length > 0) {
         const commands = server.commands.map(([name, calls, mean]) => `${name} ${count(calls)} × ${duration(mean)}`).join(", ");

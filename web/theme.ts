@@ -24,31 +24,44 @@ export function onTheme(listener: () => void): void {
   listeners.push(listener);
 }
 
-export function isDark(): boolean {
-  const chosen = document.documentElement.dataset.theme;
-  return chosen !== undefined ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+const system = matchMedia("(prefers-color-scheme: dark)");
+
+/** What was chosen on an earlier page, if anything was. */
+function kept(): string | null {
+  try {
+    return localStorage.getItem("slip-theme");
+  } catch {
+    // Pages from a file may not keep anything.
+    return null;
+  }
 }
 
-function tell(): void {
+function show(isDark: boolean): void {
+  document.documentElement.dataset.theme = isDark ? "dark" : "light";
   for (const listener of listeners) listener();
 }
 
 export function toggleTheme(): void {
-  document.documentElement.dataset.theme = isDark() ? "light" : "dark";
+  system.removeEventListener("change", follow);
+  show(document.documentElement.dataset.theme !== "dark");
   try {
-    localStorage.setItem("slip-theme", document.documentElement.dataset.theme);
-  } catch {
-    // Pages from a file may not keep anything.
-  }
-  tell();
-}
-
-export function startTheme(): void {
-  try {
-    const kept = localStorage.getItem("slip-theme");
-    if (kept === "dark" || kept === "light") document.documentElement.dataset.theme = kept;
+    localStorage.setItem("slip-theme", document.documentElement.dataset.theme ?? "light");
   } catch {
     // As above.
   }
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", tell);
+}
+
+function follow(): void {
+  show(system.matches);
+}
+
+/** As it was chosen, else as the system has it. */
+export function startTheme(): void {
+  const chosen = kept();
+  if (chosen === "dark" || chosen === "light") {
+    show(chosen === "dark");
+    return;
+  }
+  follow();
+  system.addEventListener("change", follow);
 }

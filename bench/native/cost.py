@@ -1,4 +1,5 @@
-"""What stacks of native code cost eight workers of PHP-FPM: CPU per request with the sampler, without it, and with native stacks, in turns.
+"""What stacks of native code cost eight workers of PHP-FPM: CPU per request with the sampler, without it, and with native stacks, in turns, each
+with waits and without them.
 
 All workers are idle at the borders of a slice, so CPU time divides by requests exactly. In each round each variant has as many slices of the
 same requests, in an order by chance; a round gives one ratio. Afterwards the kernel itself counts how long its program runs at each look.
@@ -28,7 +29,11 @@ HZ = 99
 PATHS = ["/lab/cpu.php", "/?p=5", "/lab/deep.php", "/lab/db.php"]
 REQUESTS, SLICES, WARM = 16, 6, 4
 
-VARIANTS = ("none", "plain", "native")
+#: What the sampler does: it samples who has a CPU, and counts waits as well but for `cpu`; with native stacks or without.
+VARIANTS = ("none", "cpu", "native-cpu", "plain", "native")
+
+#: What is compared with what.
+PAIRS = (("cpu", "none"), ("native-cpu", "none"), ("native-cpu", "cpu"), ("plain", "none"), ("native", "none"), ("native", "plain"))
 
 STATS = "/proc/sys/kernel/bpf_stats_enabled"
 #: The type of programs that clocks run (`BPF_PROG_TYPE_PERF_EVENT`).
@@ -82,7 +87,7 @@ def main():
     parser.add_argument("--program", required=True)
     parser.add_argument("--workers", required=True)
     parser.add_argument("--url", required=True)
-    parser.add_argument("--seconds", type=float, default=200)
+    parser.add_argument("--seconds", type=float, default=600)
     options = parser.parse_args()
     workers = [int(pid) for pid in options.workers.split()]
     load, sampler, draw = Load(options.url, len(workers), REQUESTS, PATHS), Sampler(options.program, workers), random.Random(2)
@@ -106,23 +111,21 @@ def main():
             own[variant].append((cpu_ns([sampler.process.pid]) - own_before) / (took / SLICES) * 100)
             answer = sampler.turn("none")
         rounds.append(used)
-    extra = {
-        (more, than): [(used[more] / used[than] - 1) * 100 for used in rounds]
-        for more, than in (("plain", "none"), ("native", "none"), ("native", "plain"))
-    }
+    extra = {(more, than): middle([(used[more] / used[than] - 1) * 100 for used in rounds]) for more, than in PAIRS}
     looks = {variant: microseconds_of_a_look(sampler, variant, load) for variant in VARIANTS[1:]}
     print(f"{len(rounds)} rounds of {SLICES * REQUESTS} requests, {statistics.median(r['none'] for r in rounds) / 1e6:.1f} ms of CPU each alone")
-    for (more, than), values in extra.items():
-        print(f"workers' CPU per request, {more} beside {than}: {text(middle(values))} %")
+    for (more, than), value in extra.items():
+        print(f"workers' CPU per request, {more} beside {than}: {text(value)} %")
     for variant, value in looks.items():
         print(f"{variant}: {value:.2f} us for a tick of a CPU's clock, {statistics.median(own[variant]):.2f} % of a core for ourselves")
     print(f"{answer['samples']} samples, {answer['lost']} failed")
-    whole = middle(extra["native", "none"])
+    alone, beside = extra["native-cpu", "none"], extra["native", "plain"]
     print(
-        f"result: native stacks take {text(whole)} % of the workers' CPU at {HZ} Hz with the sampler (bar {BAR:.0f}), "
-        f"{text(middle(extra['native', 'plain']))} % beside it without them; {looks['native']:.1f} us a tick in place of {looks['plain']:.1f}"
+        f"result: at {HZ} Hz samples with native stacks take {text(alone)} % of the workers' CPU (bar {BAR:.0f}), without them {text(extra['cpu', 'none'])} %; "
+        f"with waits counted as well {text(extra['native', 'none'])} and {text(extra['plain', 'none'])} %, of which native stacks {text(beside)} % (bar {BAR:.0f}); "
+        f"{looks['native']:.1f} us a tick in place of {looks['plain']:.1f}; {len(rounds)} rounds"
     )
-    return 0 if whole[2] <= BAR else 1
+    return 0 if max(alone[2], beside[2]) <= BAR else 1
 
 
 if __name__ == "__main__":

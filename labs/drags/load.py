@@ -118,7 +118,7 @@ class Client(threading.Thread):
     def __init__(self, server, options, ends, first):
         super().__init__(daemon=True)
         self.server, self.options, self.ends, self.first = server, options, ends, first
-        self.took_ns, self.drag_ns, self.errors = [], [], []
+        self.took_ns, self.drag_ns, self.ended_ns, self.errors = [], [], [], []
 
     def run(self):
         number = self.first
@@ -129,6 +129,7 @@ class Client(threading.Thread):
                 body = self.server.ask(number)
                 self.took_ns.append(time.perf_counter_ns() - begin)
                 self.drag_ns.append(int(body.rsplit(b"\n", 1)[-1]))
+                self.ended_ns.append(time.monotonic_ns())
                 if self.options.moves_out:
                     move_out(self.options.group)
             except (OSError, ValueError) as error:
@@ -171,9 +172,23 @@ def quantile(values, share):
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-def report(clients, seconds):
+def drags(clients, since_ns=0):
+    """Of the requests that have ended since then, by their own clock."""
+    return [ns for client in clients for ns, ended in zip(client.drag_ns, client.ended_ns) if ended >= since_ns]
+
+
+def watches(clients):
+    """Of each line of the standard input, a number of seconds: the mean drag of the requests of so long before it."""
+    means = []
+    for line in sys.stdin:
+        found = drags(clients, time.monotonic_ns() - int(float(line) * 1e9))
+        means.append(round(statistics.mean(found) / 1e6, 3) if found else None)
+    return means
+
+
+def report(clients, seconds, watched):
     took_ns = [ns for client in clients for ns in client.took_ns]
-    drag_ns = [ns for client in clients for ns in client.drag_ns]
+    drag_ns = drags(clients)
     errors = [error for client in clients for error in client.errors]
     if not drag_ns:
         sys.exit(f"error: no request succeeded: {errors[:1]}")
@@ -182,6 +197,7 @@ def report(clients, seconds):
         "mean_ms": round(statistics.mean(took_ns) / 1e6, 3), "p50_ms": round(statistics.median(took_ns) / 1e6, 4), "p95_ms": round(quantile(took_ns, 0.95) / 1e6, 3),
         # Of a request, by its own clock.
         "drag_ms": round(statistics.mean(drag_ns) / 1e6, 3), "drag_p95_ms": round(quantile(drag_ns, 0.95) / 1e6, 3),
+        "watched_drag_ms": watched,
     }
 
 
@@ -189,7 +205,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("address")
     parser.add_argument("--redis", type=int, required=True, help="its port")
-    parser.add_argument("--seconds", type=float, default=0, help="0: until the standard input ends")
+    parser.add_argument("--seconds", type=float, default=0, help="0: until the standard input ends, of which each line is for how many seconds requests have been watched")
     parser.add_argument("--group", help="the control group of those who serve, for moves_out")
     parser.add_argument("words", nargs="*", help="clients=N requests=N pause_ms=N hogs=N redis_sleeps_ms=N moves_out=1")
     options = parser.parse_args()
@@ -203,7 +219,7 @@ def main():
         parser.error("moves_out needs --group")
     vars(options).update(words)
     kind, _, rest = options.address.partition(":")
-    ends, clients, others = threading.Event(), [], []
+    ends, clients, others, watched = threading.Event(), [], [], []
     hogs = start_hogs(options.hogs)
     try:
         if options.redis_sleeps_ms:
@@ -221,7 +237,7 @@ def main():
         elif options.seconds:
             time.sleep(options.seconds)
         else:
-            sys.stdin.read()
+            watched = watches(clients)
         ends.set()
         for client in clients:
             client.join()
@@ -234,7 +250,7 @@ def main():
         with open(rest, encoding="utf-8") as file:
             print(file.read().strip())
     else:
-        print(json.dumps(report(clients, seconds)))
+        print(json.dumps(report(clients, seconds, watched)))
 
 
 if __name__ == "__main__":

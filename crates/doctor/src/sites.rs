@@ -134,7 +134,9 @@ impl Sites {
 /// The innermost function of the program: behind the kernel's.
 fn function(interner: &Interner, stack: StackId) -> Option<FrameId> {
     let frames = interner.frames_of(stack).take(MAX_DEPTH);
-    let is_function = |kind| !matches!(kind, FrameKind::Kernel | FrameKind::Instruction | FrameKind::Marker);
+    let is_function = |kind: FrameKind| {
+        !kind.is_beyond_program() && !matches!(kind, FrameKind::Instruction | FrameKind::Marker)
+    };
     frames.into_iter().find(|id| is_function(interner.frame_at(*id).kind))
 }
 

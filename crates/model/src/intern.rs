@@ -38,9 +38,17 @@ pub enum FrameKind {
     Instruction = 5,
     /// A function of a program or a library itself, compiled. Its file is that program or library in square brackets.
     Native = 6,
+    /// No function: the server that a thread waits for, inside of all its own functions and outside of those of the kernel. Its name is an
+    /// address with its port, or the path of a UNIX socket.
+    Server = 7,
 }
 
 impl FrameKind {
+    /// Whether such frames are inside of all that the program itself runs.
+    pub fn is_beyond_program(self) -> bool {
+        matches!(self, Self::Kernel | Self::Server)
+    }
+
     /// The kind that `number` stands for in a recording.
     pub fn from_number(number: u8) -> Option<Self> {
         let all = [
@@ -51,6 +59,7 @@ impl FrameKind {
             Self::Kernel,
             Self::Instruction,
             Self::Native,
+            Self::Server,
         ];
         all.into_iter().find(|kind| *kind as u8 == number)
     }

@@ -12,6 +12,7 @@ mod cpu_counters;
 #[doc(hidden)]
 pub mod foreign;
 mod memory_groups;
+mod peers;
 mod polled;
 mod probe;
 mod rung;
@@ -26,6 +27,7 @@ pub use budget::{
 };
 pub use cpu_counters::{CpuTime, Quotas, Throttled};
 pub use memory_groups::MemoryGroups;
+pub use peers::{Peer, Peers};
 pub use polled::PolledBudget;
 pub use probe::{Counters, Probe, ProbeError, ProbeOptions, names_threads};
 pub use rung::{BudgetSource, Rung};

@@ -4,10 +4,11 @@ use std::os::unix::fs::MetadataExt;
 
 use slip_model::WaitReason;
 
+use crate::peers::Peer;
 use crate::wire::TARGET_BYTES;
 
 /// `struct slip_wait_key` and `struct slip_wait` of `bpf/sample.h`.
-const KEY_BYTES: usize = 40;
+const KEY_BYTES: usize = 48;
 const WAIT_BYTES: usize = 24;
 
 /// `struct slip_thread`: a sleeper, another key with its turn, the target and its generation, and four words.
@@ -53,6 +54,8 @@ pub struct WaitKey {
     pub(crate) file: u32,
     /// Where in the kernel: names a [`crate::KernelStack`]. 0 if that was not asked, as of short waits.
     pub kernel: u64,
+    /// The other side of the connection that it waits for, if there is one, and was not the one to connect.
+    pub peer: Option<Peer>,
 }
 
 /// Waits with one key.
@@ -91,7 +94,7 @@ impl WaitKey {
         };
         let takes_file = FILE_CALLS.contains(&i64::from(call));
         let file = argument.filter(|_| takes_file).and_then(type_of).unwrap_or(0);
-        Some(Self { stack: BEFORE, request: 0, id, tid, call, file, kernel: 0 })
+        Some(Self { stack: BEFORE, request: 0, id, tid, call, file, kernel: 0, peer: None })
     }
 
     /// The key of all waits that are like these, wherever in the kernel.
@@ -122,6 +125,7 @@ impl WaitKey {
             call: u32_at(24)?.cast_signed(),
             file: u32_at(28)?,
             kernel: u64_at(32)?,
+            peer: Peer::parse(u64_at(40)?),
         })
     }
 
@@ -133,7 +137,8 @@ impl WaitKey {
         bytes[20..24].copy_from_slice(&self.tid.to_le_bytes());
         bytes[24..28].copy_from_slice(&self.call.to_le_bytes());
         bytes[28..32].copy_from_slice(&self.file.to_le_bytes());
-        bytes[32..].copy_from_slice(&self.kernel.to_le_bytes());
+        bytes[32..40].copy_from_slice(&self.kernel.to_le_bytes());
+        bytes[40..].copy_from_slice(&self.peer.map_or(0, Peer::number).to_le_bytes());
         bytes
     }
 }
@@ -278,7 +283,8 @@ mod tests {
 
     #[test]
     fn keys_and_sleepers_come_back() {
-        let key = WaitKey { stack: 1, request: 2, id: 3, tid: 4, call: -2, file: 6, kernel: 8 };
+        let peer = Some(Peer::Port(6379, [127, 0, 0, 1].into()));
+        let key = WaitKey { stack: 1, request: 2, id: 3, tid: 4, call: -2, file: 6, kernel: 8, peer };
         let sleeper = Sleeper { key, pid: 9, begin_ns: 7, ready_ns: 8 };
         assert_eq!(WaitKey::parse(&key.bytes()), Some(key));
         assert_eq!(Sleeper::parse(&sleeper.thread_bytes()), Some(sleeper));

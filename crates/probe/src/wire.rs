@@ -2,6 +2,7 @@
 
 use slip_remote::{RemoteAddr, StackPlan, ThreadPlan};
 
+use crate::peers::Peer;
 use crate::wait::WaitKey;
 
 pub(crate) const MAX_FRAMES: usize = 128;
@@ -24,7 +25,7 @@ const EVENT_NATIVE: u32 = 5;
 const EVENT_ALLOCATED: u32 = 6;
 const EVENT_FREED: u32 = 7;
 const STACK_HEADER: usize = 24;
-const SAMPLE_HEADER: usize = 80;
+const SAMPLE_HEADER: usize = 88;
 const KERNEL_STACK_HEADER: usize = 16;
 const MAX_KERNEL_FRAMES: usize = 127;
 const NATIVE_HEADER: usize = 88;
@@ -291,6 +292,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<Event> {
                 call: u32_at(64)?.cast_signed(),
                 file: u32_at(68)?,
                 kernel: 0,
+                peer: Peer::parse(u64_at(80)?),
             };
             let instruction = RemoteAddr(u64_at(40)?);
             let anchor_bytes = usize::try_from(u32_at(52)?).ok().filter(|bytes| *bytes <= ANCHOR_BYTES)?;

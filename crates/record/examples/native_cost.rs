@@ -1,7 +1,7 @@
 //! The sampler in the kernel, started and stopped as it is told, for `bench/native`: `native_cost HZ PID...`
 //!
 //! Lines of its input say what is to be from then on: `none`, `plain` or `native` for the sampler without and with native stacks, as `slip record`
-//! runs it. Each is answered, when it is so, with a line of JSON: our own CPU time so far, samples, and what was lost.
+//! runs it, or `cpu` and `native-cpu` for the same without waits, as with `--mode cpu`. Each is answered, when it is so, with a line of JSON: our own CPU time so far, samples, and what was lost.
 
 #![allow(clippy::print_stdout, reason = "this is the output of the command")]
 
@@ -10,6 +10,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
+use slip_model::Mode;
 use slip_record::{KernelSampler, OutsideOptions, Sampler, Sink, monotonic_ns, own_cpu_ns};
 
 type Failed = Box<dyn Error>;
@@ -43,7 +44,9 @@ fn main() -> Result<(), Failed> {
             lost += sink.totals.failed;
         }
         if wanted != "none" {
-            let options = OutsideOptions { native: wanted == "native", ..OutsideOptions::default() };
+            let mode = if wanted.ends_with("cpu") { Mode::Cpu } else { Mode::Wall };
+            let options =
+                OutsideOptions { mode, native: wanted.starts_with("native"), ..OutsideOptions::default() };
             let (mut sampler, mut sink) = (KernelSampler::start(options, interval_ns)?, Sink::forgetful());
             for pid in &pids {
                 sampler.add(*pid, 0, &mut sink).map_err(|issue| format!("process {pid}: {issue:?}"))?;

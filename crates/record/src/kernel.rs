@@ -4,10 +4,13 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use slip_model::{Endpoint, Mode, Request, RequestId, Sample, StackId, State, Thread, Wait, WaitReason};
+use slip_model::{
+    Endpoint, Frame, FrameId, FrameKind, Mode, Request, RequestId, Sample, StackId, State, Thread, Wait,
+    WaitReason,
+};
 use slip_probe::{
-    Allocation, BudgetProbe, CopiedStack, Event, Look, NativeCopy, Probe, ProbeError, ProbeOptions, RunStart,
-    SlowCall, WaitKey, Waited,
+    Allocation, BudgetProbe, CopiedStack, Event, Look, NativeCopy, Peers, Probe, ProbeError, ProbeOptions,
+    RunStart, SlowCall, WaitKey, Waited,
 };
 use slip_remote::{Activity, Copied, StackPlan};
 use slip_zend::CodeCache;
@@ -68,6 +71,7 @@ pub struct KernelSampler {
     natives: HashMap<u32, NativeCopy>,
     /// What is known of waits that may still end, wherever in the kernel.
     waits: HashMap<WaitKey, Place>,
+    peers: Peers,
     /// Processes that have ended, of which some waits may not have been taken yet, with the turn.
     gone: Vec<(u32, u64)>,
     /// How often waits were taken.
@@ -235,6 +239,7 @@ impl KernelSampler {
             files: Files::default(),
             natives: HashMap::new(),
             waits: HashMap::new(),
+            peers: Peers::default(),
             gone: Vec::new(),
             turn: 0,
             start_ns: 0,
@@ -351,16 +356,32 @@ impl KernelSampler {
     ///
     /// What is taken ended before the last turn; since then, threads may have begun to wait anew. A thread that has not been
     /// active since waits where it did.
+    /// The frame for the server that a wait is for, if it is for one that is known.
+    fn server(&mut self, key: &WaitKey, now_ns: u64, sink: &mut Sink) -> Option<FrameId> {
+        let peer = key.peer?;
+        let pid = self.pid_of(key.id)?;
+        let name = self.peers.name(pid, peer, now_ns)?;
+        let name = sink.interner.string(&name);
+        Some(sink.interner.frame(Frame { kind: FrameKind::Server, name, ..Frame::default() }))
+    }
+
+    /// Of a target that has not gone.
+    fn pid_of(&self, id: u32) -> Option<u32> {
+        let target = self.processes.iter().find(|target| target.id == id).map(|target| target.process.pid());
+        target.or_else(|| self.bare.iter().find(|process| process.id == id).map(BareProcess::pid))
+    }
+
     fn store_waits(&mut self, taken: &[(WaitKey, Waited)], now_ns: u64, sink: &mut Sink) {
         self.turn += 1;
         let mut active = HashSet::new();
         for (key, waited) in taken {
             active.insert((key.id, key.tid));
+            let server = self.server(key, now_ns, sink);
             // Where there is none, its event was lost or said nothing certain; that has been counted.
             if let Some(place) = self.waits.get_mut(&key.anywhere()) {
                 place.turn = self.turn;
                 let waited = place.ended(key.kernel, *waited);
-                push_waits(sink, &self.kernel_stacks, place.sample, key, waited, now_ns);
+                push_waits(sink, &self.kernel_stacks, (place.sample, server), key, waited, now_ns);
             }
         }
         let turn = self.turn;
@@ -378,12 +399,13 @@ impl KernelSampler {
         self.processes.iter_mut().for_each(|target| target.has_begun = false);
         self.take_events(now_ns, sink);
         for sleeper in sleepers {
+            let server = self.server(&sleeper.key, now_ns, sink);
             if let Some(place) = self.waits.get_mut(&sleeper.key.anywhere()) {
                 place.turn = self.turn;
                 let until_ns = if sleeper.ready_ns == 0 { monotonic_ns } else { sleeper.ready_ns };
                 let blocked_ns = until_ns.saturating_sub(sleeper.begin_ns);
                 let waited = place.under_way(sleeper.key.kernel, blocked_ns);
-                push_waits(sink, &self.kernel_stacks, place.sample, &sleeper.key, waited, now_ns);
+                push_waits(sink, &self.kernel_stacks, (place.sample, server), &sleeper.key, waited, now_ns);
             }
         }
     }
@@ -618,14 +640,22 @@ fn copied_of<'a>(look: &'a Look, stack: Option<&'a CopiedStack>) -> Copied<'a> {
 }
 
 /// Stores waits of one kind: for what they were for, somewhere in the kernel, and then for a CPU.
-fn push_waits(sink: &mut Sink, known: &KernelStacks, at: Sample, key: &WaitKey, waited: Waited, now_ns: u64) {
+fn push_waits(
+    sink: &mut Sink,
+    known: &KernelStacks,
+    (at, server): (Sample, Option<FrameId>),
+    key: &WaitKey,
+    waited: Waited,
+    now_ns: u64,
+) {
     let count = u32::try_from(waited.count).unwrap_or(u32::MAX);
     let reason = key.reason();
     let mut push = |reason: WaitReason, total_ns: u64, is_any: bool| {
         if is_any || total_ns > 0 {
             let Sample { thread, mut stack, state, request, .. } = at;
             // Who waits for a CPU is where it was blocked before, which has nothing to do with it.
-            if reason != WaitReason::Cpu && key.kernel != 0 && !state.has(State::IDLE) {
+            if reason != WaitReason::Cpu && !state.has(State::IDLE) {
+                stack = server.map_or(stack, |server| sink.interner.push(stack, server));
                 stack = known.push_key(stack, key.kernel, &mut sink.interner);
             }
             let state = if reason == WaitReason::Cpu { state.with(State::ON_CPU) } else { state };
@@ -789,6 +819,7 @@ impl Sampler for KernelSampler {
         if let Some(trace) = &mut self.trace {
             trace.end(pid);
         }
+        self.peers.forget(pid);
         let Self { processes, bare, code, probe, gone, turn, allocations, .. } = self;
         for process in bare.extract_if(.., |process| process.pid() == pid) {
             probe.forget(pid);
@@ -902,6 +933,7 @@ impl Sampler for KernelSampler {
         let sleepers = self.probe.sleepers().unwrap_or_default();
         self.take_events(now_ns, sink);
         for sleeper in sleepers {
+            let server = self.server(&sleeper.key, now_ns, sink);
             if let Some(place) = self.waits.get_mut(&sleeper.key.anywhere()) {
                 let ready_ns = if sleeper.ready_ns == 0 { monotonic_ns } else { sleeper.ready_ns };
                 let blocked_ns = ready_ns.saturating_sub(sleeper.begin_ns);
@@ -909,7 +941,7 @@ impl Sampler for KernelSampler {
                     ready_ns: monotonic_ns.saturating_sub(ready_ns),
                     ..place.under_way(sleeper.key.kernel, blocked_ns)
                 };
-                push_waits(sink, &self.kernel_stacks, place.sample, &sleeper.key, waited, now_ns);
+                push_waits(sink, &self.kernel_stacks, (place.sample, server), &sleeper.key, waited, now_ns);
             }
         }
         self.count_lost(sink);

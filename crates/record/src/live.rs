@@ -386,9 +386,9 @@ impl LiveFold {
     }
 }
 
-/// Whether a frame is a function of the program: neither the kernel's nor an instruction.
+/// Whether a frame is a function of the program: neither the kernel's nor a server or an instruction.
 fn is_function(kind: FrameKind) -> bool {
-    !matches!(kind, FrameKind::Kernel | FrameKind::Instruction)
+    !kind.is_beyond_program() && kind != FrameKind::Instruction
 }
 
 /// What a thread does by the last look at it, if `/proc` has this letter for it now.

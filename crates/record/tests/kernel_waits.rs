@@ -3,7 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
 
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixListener;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use slip_model::{FrameKind, Mode, WaitReason};
@@ -161,5 +164,81 @@ fn php_waits_are_as_long_as_they_were_and_for_what_they_were() {
     for php in slip_testkit::phps() {
         let child = Launch::script(&php, "php/bench_waits.php").arg(TIMES).start().unwrap();
         check(child, &php.label, ("fgets", "nanosleep"), &expected);
+    }
+}
+
+/// How long a server takes to answer, and a client to ask.
+const LATE: Duration = Duration::from_millis(20);
+
+/// Answers each question on a connection.
+fn answer(mut connection: impl Read + Write) {
+    while connection.read_exact(&mut [0]).is_ok() {
+        thread::sleep(LATE);
+        if connection.write_all(b"!").is_err() {
+            return;
+        }
+    }
+}
+
+/// Asks on a connection until the other side has had enough.
+fn ask(port: &str) {
+    let mut connection = TcpStream::connect(("127.0.0.1", port.parse().unwrap())).unwrap();
+    while connection.write_all(b"?").is_ok() && connection.read_exact(&mut [0]).is_ok() {
+        thread::sleep(LATE);
+    }
+}
+
+/// Time of waits for sockets that have this function on their stack, by the server that they are said to be for.
+fn servers_in(sink: &Sink, function: &str) -> BTreeMap<Option<String>, u64> {
+    let interner = &sink.interner;
+    let mut times = BTreeMap::new();
+    for wait in sink.waits().iter().filter(|wait| wait.reason == WaitReason::Socket) {
+        let frames: Vec<_> = interner.frames_of(wait.stack).map(|id| interner.frame_at(id)).collect();
+        if frames.iter().any(|frame| interner.text(frame.name) == function) {
+            let server = frames.iter().find(|frame| frame.kind == FrameKind::Server);
+            let server = server.map(|frame| interner.text(frame.name).to_owned());
+            *times.entry(server).or_default() += wait.total_ns;
+        }
+    }
+    times
+}
+
+#[test]
+fn the_server_that_is_waited_for_is_told() {
+    let launches = pythons().into_iter().filter(|python| python.version >= (3, 8));
+    let launches = launches.map(|python| Launch::script(&python, "python/asks.py"));
+    let php = slip_testkit::phps().into_iter().map(|php| Launch::script(&php, "php/asks.php"));
+    for launch in launches.chain(php) {
+        let Some(mut sampler) = start(Mode::Offcpu) else { return };
+        let mut child = launch.start().unwrap();
+        let own_port = child.wait_ready().unwrap().remove(0);
+        let by_port = TcpListener::bind("127.0.0.1:0").unwrap();
+        let outside = child.folder_outside().join("server");
+        let by_path = UnixListener::bind(&outside).unwrap();
+        let (address, path) = (by_port.local_addr().unwrap(), outside.to_str().unwrap().to_owned());
+        let inside = child.folder().join("server");
+        thread::spawn(move || {
+            by_port.incoming().for_each(|connection| {
+                thread::spawn(|| answer(connection.unwrap()));
+            });
+        });
+        thread::spawn(move || answer(by_path.accept().unwrap().0));
+        thread::spawn(move || ask(&own_port));
+        let (mut sink, begin) = (Sink::new(), Instant::now());
+        let elapsed_ns = || u64::try_from(begin.elapsed().as_nanos()).unwrap();
+        sampler.add(child.pid(), 0, &mut sink).unwrap();
+        child.send(&format!("{} {}", address.port(), inside.display())).unwrap();
+        assert_eq!(sample_until_line(&mut sampler, &mut child, &elapsed_ns, &mut sink), "done");
+        sampler.finish(elapsed_ns(), &mut sink);
+        for (function, server) in [
+            ("asks_kept", Some(address.to_string())),
+            ("asks_anew", Some(address.to_string())),
+            ("asks_by_path", Some(path)),
+            ("serves", None),
+        ] {
+            let times = servers_in(&sink, function);
+            assert!(times.keys().eq([&server]), "{function}: {times:?}");
+            assert!(times[&server] >= 9 * 20_000_000, "{function}: {times:?}");
+        }
     }
 }

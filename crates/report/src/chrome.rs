@@ -184,6 +184,7 @@ fn kind(kind: FrameKind) -> &'static str {
         FrameKind::PhpInternal => "php internal",
         FrameKind::Native => "native",
         FrameKind::Kernel => "kernel",
+        FrameKind::Server => "server",
         FrameKind::Marker | FrameKind::Instruction => "marker",
     }
 }

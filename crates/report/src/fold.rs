@@ -56,12 +56,12 @@ impl Key {
         Some(Self { root: sample.thread.0, stack: stack.0, place, reason, truncated, extra: 0 })
     }
 
-    /// All elements of the stack, the outermost first: the marker for a missing end, frames, what it is instead of code, frames
-    /// of the kernel, and what it waits for.
+    /// All elements of the stack, the outermost first: the marker for a missing end, frames, what it is instead of code, the server that it
+    /// waits for, frames of the kernel, and what it waits for.
     ///
     /// `path` has the frames, the outermost first, those of the kernel last.
     pub(crate) fn elements<T>(&self, path: Vec<(FrameKind, T)>) -> impl Iterator<Item = Element<T>> + use<T> {
-        let outer = path.iter().position(|(kind, _)| *kind == FrameKind::Kernel).unwrap_or(path.len());
+        let outer = path.iter().position(|(kind, _)| kind.is_beyond_program()).unwrap_or(path.len());
         let place = match self.place {
             Place::Idle => Some("[idle]"),
             Place::Engine => Some("[engine]"),

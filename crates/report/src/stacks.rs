@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use slip_model::{FrameId, FrameKind, Interner, StackId};
+use slip_model::{FrameId, Interner, StackId};
 
 use crate::fold::{Element, Key, Place, TRUNCATED};
 use crate::piece;
@@ -100,7 +100,7 @@ impl<'a> Stacks<'a> {
     }
 }
 
-/// For each stack the one without its frames of the kernel, which are its inner ones.
+/// For each stack the one without its frames of the kernel and the server before them, which are its inner ones.
 pub(crate) fn without_kernel(interner: &Interner) -> Vec<u32> {
     let mut code_of = vec![0_u32];
     for id in 1..interner.sizes().2 as u32 {
@@ -108,8 +108,8 @@ pub(crate) fn without_kernel(interner: &Interner) -> Vec<u32> {
             let is_known = node.parent.0 < id && interner.node(node.parent).is_some();
             let parent = if is_known { node.parent.0 } else { 0 };
             let code_of_parent = code_of[parent as usize];
-            let is_kernel = interner.frame_at(node.frame).kind == FrameKind::Kernel;
-            if is_kernel || code_of_parent != parent { code_of_parent } else { id }
+            let is_beyond = interner.frame_at(node.frame).kind.is_beyond_program();
+            if is_beyond || code_of_parent != parent { code_of_parent } else { id }
         });
         code_of.push(code);
     }
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
     use crate::piece::pieces;
     use crate::support::{both_languages, kernel_frames, samples_and_waits};
-    use slip_model::{Frame, Sample, State};
+    use slip_model::{Frame, FrameKind, Sample, State};
 
     #[test]
     fn each_node_is_the_end_of_the_stack_that_other_formats_write() {

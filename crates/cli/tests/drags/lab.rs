@@ -1,6 +1,7 @@
 //! Labs that run: `labs/drags/drags`.
 
 use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::{fs, thread};
@@ -39,6 +40,14 @@ pub(crate) struct Told {
     pub(crate) coarse: Option<Watched>,
     /// What its load says, by its own clock.
     pub(crate) load: Value,
+}
+
+impl Told {
+    /// What the drag takes of a request, by the lab's own clock: of those that were watched for the sheet, or, of the run of a program, of all.
+    pub(crate) fn drag_ms(&self) -> f64 {
+        let watched = &self.load["watched_drag_ms"][0];
+        watched.as_f64().or_else(|| self.load["drag_ms"].as_f64()).expect("the load has a clock")
+    }
 }
 
 /// A sheet, and what the host did while it was made.
@@ -86,8 +95,11 @@ impl Labs {
             Some(operations) => ["--ops", operations],
             None => ["--duration", SECONDS],
         };
-        let load = operations.is_none().then(|| Load::start(self, &lab.name));
+        let mut load = operations.is_none().then(|| Load::start(self, &lab.name));
         let ran = self.watched(&[&watch, &words[..]].concat());
+        if let Some(load) = &mut load {
+            load.note_watch();
+        }
         // Looks at /proc tell nothing of the run of a program.
         let coarse =
             load.is_some().then(|| self.watched(&[&watch, &["--rung", "proc"], &words[..]].concat()));
@@ -233,6 +245,12 @@ impl Load {
         let mut command = labs.drags(&["load", name]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         Self(Some(command.spawn().unwrap()))
+    }
+
+    /// What was watched are the requests of the last [`SECONDS`]: those before and after are of other moments of the machine.
+    fn note_watch(&mut self) {
+        let mut input = self.0.as_ref().unwrap().stdin.as_ref().unwrap();
+        writeln!(input, "{SECONDS}").unwrap();
     }
 
     /// What it says in the end, for which the end of its standard input tells it.

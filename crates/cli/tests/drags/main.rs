@@ -148,9 +148,10 @@ fn judge(lab: &Lab, told: &Told) -> Vec<String> {
             [finding] if finding["cause"] == **cause => {
                 if let Some(size) = &lab.size {
                     let cost_ms = finding["cost"]["ns"].as_f64().unwrap_or_default() / 1e6;
-                    let drag_ms = load["drag_ms"].as_f64().unwrap();
+                    let drag_ms = told.drag_ms();
                     if !size.contains(&(cost_ms / drag_ms)) {
-                        wrong.push(format!("{} says {cost_ms:.3} ms, by its clock {drag_ms:.3} ms", rule.id));
+                        let clock = format!("{} says {cost_ms:.3} ms, by its clock {drag_ms:.3} ms", rule.id);
+                        wrong.push(format!("{clock}: {load}, {sheet:#}"));
                     }
                 }
             }
@@ -194,7 +195,7 @@ fn table(rows: &[(Lab, Told)]) -> String {
             let _ = write!(text, " {:8}", format!("{}{}", says.mark(), if is_wrong { "!" } else { "" }));
         }
         let request_ms = told.sheet.sheet["unit"]["mean_ns"].as_f64().unwrap_or_default() / 1e6;
-        let _ = writeln!(text, "  {request_ms:.3} ms, {} ms", told.load["drag_ms"]);
+        let _ = writeln!(text, "  {request_ms:.3} ms, {:.3} ms", told.drag_ms());
     }
     text.push_str("FOUND: as it has to be; .: looked and found nothing; ?: too little to tell; empty: not of this target; !: wrong\n\n");
     text

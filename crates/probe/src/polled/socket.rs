@@ -16,14 +16,14 @@ const MAX_TABLE_BYTES: u64 = 8 << 20;
 
 /// After the tables were read they are left alone for so many times as long as that took: nobody should pay more than 2 % of a CPU for
 /// the names of connections. `tcp` and `tcp6` took 4 ms each with hardly a line in them.
-const REST: u64 = 50;
+pub(crate) const REST: u64 = 50;
 
 /// Most sockets that are remembered.
 const MAX_KNOWN: usize = 4_096;
 
 /// Of `net/tcp_states.h` in the kernel.
 const SYN_SENT: u8 = 2;
-const LISTEN: u8 = 10;
+pub(crate) const LISTEN: u8 = 10;
 
 /// Of `linux/net.h`: that a UNIX socket is connected; and of its flags, that it listens.
 const CONNECTED: u8 = 3;
@@ -198,7 +198,7 @@ impl Sockets {
     }
 }
 
-fn read_table(pid: u32, table: &str) -> String {
+pub(crate) fn read_table(pid: u32, table: &str) -> String {
     let mut bytes = Vec::new();
     if let Ok(file) = File::open(format!("/proc/{pid}/net/{table}")) {
         // What was read until something fails is as good as what is read at all.
@@ -208,7 +208,7 @@ fn read_table(pid: u32, table: &str) -> String {
 }
 
 /// As people write it; IPv4 is that to everybody, whatever the socket.
-fn written(address: SocketAddr) -> String {
+pub(crate) fn written(address: SocketAddr) -> String {
     SocketAddr::new(address.ip().to_canonical(), address.port()).to_string()
 }
 
@@ -223,7 +223,7 @@ fn parse_internet(line: &str) -> Option<(u64, Row)> {
 }
 
 /// `0100007F:18EB`: words of 32 bits as the machine has them, and a port.
-fn parse_address(text: &str) -> Option<SocketAddr> {
+pub(crate) fn parse_address(text: &str) -> Option<SocketAddr> {
     let (address, port) = text.split_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?;
     let word = |at: usize| u32::from_str_radix(address.get(at..at + 8)?, 16).ok().map(u32::to_ne_bytes);

@@ -12,7 +12,7 @@ pub const APPLICATION_ID: u32 = 0x534c_4950;
 ///
 /// 2: frames of the kernel, which a reader of before would take for lost ones, and their time from the functions that they belong to.
 /// 3: instructions, for the same reason, and the mode `exception`.
-/// 4: functions of native code, for the same reason.
+/// 4: functions of native code, and servers that are waited for, for the same reason.
 /// 5: the mode `alloc`, which a reader of before would take for `wall`, with nothing seen.
 pub const FORMAT_VERSION: u32 = 5;
 

@@ -151,6 +151,7 @@ fn category_of_kind(kind: FrameKind) -> Category {
         FrameKind::PhpInternal => Category::PhpInternal,
         FrameKind::Native => Category::Native,
         FrameKind::Kernel => Category::Kernel,
+        FrameKind::Server => Category::Waits,
         FrameKind::Marker | FrameKind::Instruction => Category::Other,
     }
 }

@@ -101,6 +101,8 @@ struct BaseData {
 #[derive(Debug, Serialize)]
 struct Server {
     name: String,
+    /// As [`FrameKind::Server`] has it.
+    address: String,
     calls: u64,
     mean_ns: u64,
     parts: Vec<(&'static str, u64)>,
@@ -270,8 +272,9 @@ fn servers(recording: &Recording, sheet: Option<&Sheet>) -> Vec<Server> {
     let calls = sheet.map_or(&[][..], |sheet| &sheet.table.calls);
     let of = |endpoint| {
         let name = clean(&called(endpoint)).into_owned();
+        let address = clean(&endpoint.address).into_owned();
         let Some(times) = calls.iter().find(|times| times.endpoint == *endpoint) else {
-            return Server { name, calls: 0, mean_ns: 0, parts: Vec::new(), commands: Vec::new() };
+            return Server { name, address, calls: 0, mean_ns: 0, parts: Vec::new(), commands: Vec::new() };
         };
         // What comes once for a connection is no part of a call.
         let of_calls = times.parts.iter().filter(|row| row.tenths.is_some());
@@ -280,7 +283,7 @@ fn servers(recording: &Recording, sheet: Option<&Sheet>) -> Vec<Server> {
         let commands = commands
             .map(|command| (clean(&command.name).into_owned(), command.calls, command.mean_ns))
             .collect();
-        Server { name, calls: times.calls, mean_ns: times.mean_ns, parts, commands }
+        Server { name, address, calls: times.calls, mean_ns: times.mean_ns, parts, commands }
     };
     budget.endpoints.iter().map(of).collect()
 }

@@ -89,5 +89,6 @@ fn kind(kind: FrameKind) -> u8 {
         FrameKind::PhpInternal => 3,
         FrameKind::Kernel => 4,
         FrameKind::Native => 5,
+        FrameKind::Server => 6,
     }
 }

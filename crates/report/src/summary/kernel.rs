@@ -102,6 +102,10 @@ impl Scan {
             return;
         }
         let innermost = interner.node(StackId(stack as u32)).map(|node| interner.frame_at(node.frame).kind);
+        if innermost == Some(FrameKind::Server) {
+            // Where in the kernel is not known.
+            return;
+        }
         let times =
             if innermost == Some(FrameKind::Kernel) { &mut self.times } else { &mut self.instructions };
         let time = times.entry(stack as u32).or_insert(KernelTime {
@@ -123,7 +127,7 @@ impl Scan {
 
 /// Whether such frames are no functions of the program, but what its innermost function does.
 fn is_inner(kind: FrameKind) -> bool {
-    matches!(kind, FrameKind::Kernel | FrameKind::Instruction)
+    kind.is_beyond_program() || kind == FrameKind::Instruction
 }
 
 fn sorted(times: HashMap<u32, KernelTime>) -> Vec<KernelTime> {
