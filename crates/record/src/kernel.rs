@@ -713,10 +713,7 @@ impl Sampler for KernelSampler {
     }
 
     fn add(&mut self, pid: u32, now_ns: u64, sink: &mut Sink) -> Result<(), TargetIssue> {
-        let hooks = match &self.allocations {
-            None => None,
-            Some(_) => Some(allocation_hooks(pid)),
-        };
+        let hooks = self.allocations.as_ref().map(|_| allocation_hooks(pid));
         // Of what is no interpreter that counts more.
         if let Some(Err(issue)) = &hooks
             && has_interpreter(pid, self.options, &mut self.code)
