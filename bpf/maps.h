@@ -140,6 +140,8 @@ struct scratch {
 	__u64 c_stack[C_STACK_WORDS];
 	/* What may be that of the caller, the nearest first. The second half is not used. */
 	struct cframe callers[2 * MAX_CALLERS];
+	/* Of programs that may lose their CPU on the way: the thread whose stack is being copied, or 0. */
+	__u64 owner;
 };
 
 /* One for what runs with interrupts off, and one for a listing, in whose middle that may run. */
@@ -167,6 +169,18 @@ static __always_inline void count(enum slip_counter which)
 	if (counter) {
 		*counter += 1;
 	}
+}
+
+/* The numbers of the running thread and its process; false if the loader has none for them. */
+static __always_inline bool own_ids(struct bpf_pidns_info *ids)
+{
+	if (namespace_inode) {
+		return bpf_get_ns_current_pid_tgid(namespace_device, namespace_inode, ids, sizeof *ids) == 0;
+	}
+	__u64 both = bpf_get_current_pid_tgid();
+	ids->pid = both;
+	ids->tgid = both >> 32;
+	return true;
 }
 
 #endif

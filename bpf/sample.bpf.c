@@ -1,24 +1,13 @@
 /* Walks the stacks of PHP and CPython in the target's own context, where they stand still: when the clock of a CPU goes off,
  * and when a thread leaves its CPU. The kernel's own stack comes beside them where a thread is in the kernel. */
 
+#include "allocation.h"
 #include "native.h"
 #include "slow.h"
 #include "wait.h"
 #include "walk.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
-
-/* The numbers of the running thread and its process; false if the loader has none for them. */
-static __always_inline bool own_ids(struct bpf_pidns_info *ids)
-{
-	if (namespace_inode) {
-		return bpf_get_ns_current_pid_tgid(namespace_device, namespace_inode, ids, sizeof *ids) == 0;
-	}
-	__u64 both = bpf_get_current_pid_tgid();
-	ids->pid = both;
-	ids->tgid = both >> 32;
-	return true;
-}
 
 /* Copies the frames that were followed. The thread has done nothing meanwhile. */
 static __always_inline bool copy_frames(struct scratch *scratch)
@@ -442,6 +431,63 @@ int on_function(struct pt_regs *regs)
 		scratch->sample.flags |= SLIP_SAMPLE_FAILED;
 	}
 	send_sample(scratch, target);
+	return 0;
+}
+
+/* libslipmalloc.so tells of a block that it has given out. Arguments: the block, its bytes, how many bytes of blocks it stands for. */
+SEC("uprobe")
+int on_allocated(struct pt_regs *regs)
+{
+	struct slip_allocation allocation = {.kind = SLIP_EVENT_ALLOCATED};
+	__u32 at = SCRATCH_OF_EVENT;
+
+	const struct slip_target *target = begin_allocation(&allocation);
+	struct scratch *scratch = bpf_map_lookup_elem(&scratches, &at);
+	if (!target || !scratch) {
+		return 0;
+	}
+	allocation.block = regs->rdi;
+	allocation.bytes = regs->rsi;
+	allocation.stands_for = regs->rdx;
+	if (!take_scratch(scratch, allocation.tid)) {
+		send_allocation(&allocation);
+		return 0;
+	}
+	scratch->sample = (struct slip_sample) {
+		.kind = SLIP_EVENT_SAMPLE,
+		.id = target->id,
+		.time_ns = allocation.time_ns,
+		.tid = allocation.tid,
+	};
+	struct task_struct *task = (struct task_struct *) bpf_get_current_task();
+	scratch->outermost = scratch->state = 0;
+	/* The library may have saved the engine's registers and have others in them: it is no code that the engine has compiled. */
+	bool walked = walk(scratch, target, BPF_CORE_READ(task, thread.fsbase), 0, regs->r14, regs->r15);
+	if (!walked && scratch->cframe) {
+		walked = copy_caller_by(scratch, target, regs);
+	}
+	bool has_stack = walked && (scratch->sample.flags & SLIP_SAMPLE_NO_STATE
+			|| (copy_anchor(scratch, target, scratch->sample.thread_state) && send_stack(scratch, target)));
+	/* Without its stack it still counts. */
+	allocation.has_sample = has_stack && is_scratch_of(scratch, allocation.tid);
+	send_allocation(&allocation);
+	if (allocation.has_sample) {
+		send_sample(scratch, target);
+	}
+	scratch->owner = 0;
+	return 0;
+}
+
+/* libslipmalloc.so is about to take back a block that it has told of. Argument: the block. */
+SEC("uprobe")
+int on_freed(struct pt_regs *regs)
+{
+	struct slip_allocation allocation = {.kind = SLIP_EVENT_FREED};
+
+	if (begin_allocation(&allocation)) {
+		allocation.block = regs->rdi;
+		send_allocation(&allocation);
+	}
 	return 0;
 }
 

@@ -91,7 +91,7 @@ struct slip_target {
 };
 
 enum slip_event_kind { SLIP_EVENT_STACK = 1, SLIP_EVENT_SAMPLE = 2, SLIP_EVENT_WAIT = 3, SLIP_EVENT_KERNEL_STACK = 4,
-	SLIP_EVENT_NATIVE = 5 };
+	SLIP_EVENT_NATIVE = 5, SLIP_EVENT_ALLOCATED = 6, SLIP_EVENT_FREED = 7 };
 
 /* The frame records of a stack, when it is seen for the first time, or again after a while. */
 struct slip_stack {
@@ -231,6 +231,22 @@ struct slip_native {
 	/* In the order in which the kernel keeps them. */
 	__u64 r15, r14, r13, r12, bp, bx;
 	__u8 stack[SLIP_NATIVE_BYTES];
+};
+
+/* A block that libslipmalloc.so has given out, and that it tells of; or that it is about to take back. */
+struct slip_allocation {
+	__u32 kind;
+	__u32 id;
+	/* CLOCK_MONOTONIC. */
+	__u64 time_ns;
+	__u32 tid;
+	/* A sample with the same thread and time comes next of this thread, and has the stack. */
+	__u32 has_sample;
+	__u64 block;
+	/* Of the block, as they were asked for. */
+	__u64 bytes;
+	/* How many bytes of blocks it stands for, as one of those that are told. */
+	__u64 stands_for;
 };
 
 /* What went wrong, for all CPUs. */

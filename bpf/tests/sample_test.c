@@ -64,7 +64,7 @@ static struct {
 	int count;
 	uint64_t bytes, flags;
 	uint8_t data[sizeof(struct scratch)];
-} stacks, samples, kernel_events, native_events;
+} stacks, samples, kernel_events, native_events, allocation_events;
 
 /* The kernel's own stack: so many addresses, or an error; which task was asked for; what happens meanwhile. */
 static uint64_t kernel_words[SLIP_MAX_KERNEL_FRAMES + 1];
@@ -199,7 +199,8 @@ long fake_output(const void *event, uint64_t bytes, uint64_t flags)
 	uint32_t kind = *(const uint32_t *) event;
 	typeof(samples) *last = kind == SLIP_EVENT_STACK ? (void *) &stacks
 			: kind == SLIP_EVENT_KERNEL_STACK ? (void *) &kernel_events
-			: kind == SLIP_EVENT_NATIVE ? (void *) &native_events : &samples;
+			: kind == SLIP_EVENT_NATIVE ? (void *) &native_events
+			: kind == SLIP_EVENT_ALLOCATED || kind == SLIP_EVENT_FREED ? (void *) &allocation_events : &samples;
 	last->count++;
 	last->bytes = bytes;
 	last->flags = flags;
@@ -256,6 +257,7 @@ static void reset(void)
 	memset(&samples, 0, sizeof samples);
 	memset(&kernel_events, 0, sizeof kernel_events);
 	memset(&native_events, 0, sizeof native_events);
+	memset(&allocation_events, 0, sizeof allocation_events);
 	memset(&own_memory, 0, sizeof own_memory);
 	for (int i = 0; i <= SLIP_MAX_KERNEL_FRAMES; i++) {
 		kernel_words[i] = 0xffffffff81000000ull + i;
@@ -1325,8 +1327,73 @@ static void program_without_an_interpreter_has_its_native_stack_alone(void)
 	CHECK(sample->flags == 0 && sample->stack == 0 && sample->depth == 0);
 }
 
+static const struct slip_allocation *allocate(uint64_t block, uint64_t bytes, uint64_t stands_for)
+{
+	int before = allocation_events.count;
+
+	fake_regs.rdi = block;
+	fake_regs.rsi = bytes;
+	fake_regs.rdx = stands_for;
+	on_allocated(&fake_regs);
+	return allocation_events.count > before ? (const struct slip_allocation *) allocation_events.data : NULL;
+}
+
+static void block_is_told_before_the_stack_of_who_took_it(void)
+{
+	reset();
+	chain(3);
+	const struct slip_allocation *allocation = allocate(0x7000, 100, 524344);
+	const struct slip_sample *sample = (const struct slip_sample *) samples.data;
+	CHECK(allocation && allocation->kind == SLIP_EVENT_ALLOCATED && allocation->id == 7 && allocation->tid == 11);
+	CHECK(allocation->block == 0x7000 && allocation->bytes == 100 && allocation->stands_for == 524344);
+	CHECK(samples.count == 1 && stacks.count == 1 && sample->depth == 3 && allocation->has_sample);
+	CHECK(sample->time_ns == allocation->time_ns && sample->tid == allocation->tid);
+	CHECK(!scratch[SCRATCH_OF_EVENT].owner);
+	/* The engine's registers are used where they fit, as at a switch. */
+	target.in_registers = 1;
+	fake_regs.r14 = frame_at(0);
+	fake_regs.r15 = 77;
+	allocate(0x8000, 100, 524344);
+	CHECK(samples.count == 2 && sample->flags == SLIP_SAMPLE_HAS_INSTRUCTION && sample->instruction == 77);
+	fake_regs.rdi = 0x7000;
+	on_freed(&fake_regs);
+	CHECK(allocation_events.count == 3 && allocation->kind == SLIP_EVENT_FREED && allocation->block == 0x7000 && samples.count == 2);
+}
+
+static void block_without_a_stack_is_told_all_the_same(void)
+{
+	reset();
+	chain(3);
+	absent[1] = true;
+	const struct slip_allocation *allocation = allocate(0x7000, 100, 1000);
+	CHECK(allocation && !allocation->has_sample && samples.count == 0 && !scratch[SCRATCH_OF_EVENT].owner);
+	/* Another thread on this CPU is in the middle of it: what it has copied is left alone. */
+	reset();
+	chain(3);
+	scratch[SCRATCH_OF_EVENT].owner = 12;
+	scratch[SCRATCH_OF_EVENT].addrs[0] = 0xabcd;
+	allocation = allocate(0x7000, 100, 1000);
+	CHECK(allocation && !allocation->has_sample && samples.count == 0 && stacks.count == 0);
+	CHECK(scratch[SCRATCH_OF_EVENT].owner == 12 && scratch[SCRATCH_OF_EVENT].addrs[0] == 0xabcd);
+	scratch[SCRATCH_OF_EVENT].owner = 0;
+	/* A program without an interpreter, and one that nobody asks for. */
+	reset();
+	target = (struct slip_target) {.id = 7};
+	CHECK(allocate(0x7000, 100, 1000) && samples.count == 1);
+	fake_pid = watched_pid + 1;
+	CHECK(!allocate(0x7000, 100, 1000));
+	on_freed(&fake_regs);
+	CHECK(allocation_events.count == 1 && samples.count == 1);
+	fake_pid = watched_pid;
+	fake_ring_is_full = true;
+	on_freed(&fake_regs);
+	CHECK(counts[SLIP_COUNT_LOST] == 1);
+}
+
 int main(void)
 {
+	block_is_told_before_the_stack_of_who_took_it();
+	block_without_a_stack_is_told_all_the_same();
 	native_stack_comes_with_the_sample();
 	native_stack_ends_where_it_is_known_to_or_cannot_be_read();
 	program_without_an_interpreter_has_its_native_stack_alone();

@@ -153,6 +153,11 @@ pub(crate) struct RecordOptions {
     /// With `--budget`: put no breakpoints of the kernel into PHP, which tell when its requests begin
     #[arg(long, requires = "budget")]
     pub(crate) no_uprobes: bool,
+    /// In the place of time: who allocates memory, and what of it is kept, by stacks. Of programs that use libslipmalloc.so, which tells of
+    /// one block in 512 KiB; a COMMAND is started with it. What pymalloc and the Zend memory manager cut out of memory of their own is not
+    /// seen: `PYTHONMALLOC=malloc` and `USE_ZEND_ALLOC=0` in the target's environment have each block come from it
+    #[arg(long, conflicts_with_all = ["mode", "rate", "tasks", "sampler", "native", "opcodes", "no_gc", "no_kernel_stacks", "budget", "pause"])]
+    pub(crate) alloc: bool,
     /// Stop each process while it is read: exact at any speed, but it costs the target time. If slip is killed with
     /// `kill -9` meanwhile, the target stays stopped until `kill -CONT PID`
     #[arg(long)]
@@ -294,6 +299,10 @@ pub(crate) struct ReportOptions {
     /// Tell workers apart: a row each in Markdown, a root each in collapsed stacks (the other formats always do)
     #[arg(long)]
     pub(crate) per_worker: bool,
+    /// With `--format collapsed`, of a recording of allocations: what is kept, in the place of all that was allocated (the other
+    /// formats have both)
+    #[arg(long)]
+    pub(crate) kept: bool,
 }
 
 #[derive(Debug, ClapArgs)]

@@ -145,6 +145,7 @@ fn how(options: &DoctorOptions) -> Result<RecordOptions, Failure> {
         budget: true,
         rung: options.rung,
         no_uprobes: options.no_uprobes,
+        alloc: false,
         pause: false,
         quiet: true,
         ask: options.ask,

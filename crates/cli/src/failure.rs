@@ -5,7 +5,9 @@ use std::io;
 
 use slip_record::file::FileError;
 use slip_record::{AskError, SessionError, TargetError, TargetIssue, TrialError};
-use slip_report::clean;
+use slip_report::{ReportError, clean};
+
+use crate::malloc::words_of;
 
 /// A limit that the user has set is exceeded.
 pub(crate) const EXCEEDED: u8 = 1;
@@ -161,9 +163,27 @@ pub(crate) fn of_issue(pid: u32, issue: &TargetIssue) -> Failure {
         TargetIssue::NoAsyncio => {
             Failure::new(UNSUPPORTED, format!("process {pid} has not imported asyncio, so it has no tasks"))
         }
+        TargetIssue::NoMalloc(reason) => {
+            let (why, hint) = words_of(reason);
+            let message = format!(
+                "process {pid} does not use libslipmalloc.so, which tells of allocations: {}",
+                clean(&why)
+            );
+            Failure::new(UNSUPPORTED, message).hint(hint)
+        }
         TargetIssue::NotReady => {
             Failure::new(UNSUPPORTED, format!("the interpreter of process {pid} has not started yet"))
                 .hint("try again in a moment")
+        }
+    }
+}
+
+impl From<ReportError> for Failure {
+    fn from(error: ReportError) -> Self {
+        match error {
+            ReportError::NoTimes(_) => Self::new(USAGE, error.to_string())
+                .hint("`md`, `collapsed`, `speedscope` and `pprof` show who allocates, and what is kept"),
+            _ => Self::new(IO, error.to_string()),
         }
     }
 }

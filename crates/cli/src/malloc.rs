@@ -188,7 +188,7 @@ fn allocated(page: &MallocPage) -> u64 {
 }
 
 /// Why, and what the user can do.
-fn words_of(reason: &NoMalloc) -> (String, String) {
+pub(crate) fn words_of(reason: &NoMalloc) -> (String, String) {
     match reason {
         NoMalloc::OtherMalloc { others } if others.is_empty() => (
             "it is mapped, but nothing was taken from it: the program has a malloc of its own, or took no block yet".to_owned(),

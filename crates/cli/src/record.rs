@@ -1,5 +1,6 @@
 //! `slip record`.
 
+use std::ffi::OsString;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,13 +12,15 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use slip_model::{Language, Mode, Process, RecordingInfo, Totals};
 use slip_record::file::{FileError, Writer, load};
 use slip_record::{
-    ASK_TIMEOUT, Ending, Launched, OutsideSampler, Progress, RunStart, Sampler, Session, SessionError,
-    SessionOptions, Target, TargetIssue, TargetSet, ask, hold, launch, start_of, try_restoring, unix_ns,
+    ASK_TIMEOUT, Ending, Launched, OutsideSampler, OwnMemory, Progress, RunStart, Sampler, Session,
+    SessionError, SessionOptions, Target, TargetIssue, TargetSet, ask, hold, launch, start_of, try_restoring,
+    unix_ns,
 };
 use slip_report::{Format, Options as ReportOptions, utc};
 
 use crate::args::{ModeName, RecordOptions, SamplerName, TargetOptions};
 use crate::failure::{self, Failure, of_issue};
+use crate::run::preload_for;
 use crate::sampler::{WhyOutside, cannot_see, choose, look_of, words_of};
 
 /// Most processes that are named because they could not be sampled.
@@ -103,8 +106,7 @@ pub(crate) fn run(options: &RecordOptions) -> Result<(), Failure> {
     eprintln!("saved: {}", path.display());
     if !options.quiet {
         let loaded = load(&path)?;
-        let report = slip_report::render(&loaded.recording, Format::Markdown, &ReportOptions::default())
-            .map_err(|error| Failure::new(failure::IO, error.to_string()))?;
+        let report = slip_report::render(&loaded.recording, Format::Markdown, &ReportOptions::default())?;
         crate::print(&report)?;
     }
     match recorded.ending {
@@ -127,8 +129,9 @@ pub(crate) fn record(options: &RecordOptions, path: &Path, in_file: &str) -> Res
     slip_record::use_huge_pages();
     let stop = Arc::new(AtomicBool::new(false));
     listen(&stop)?;
-    let mode = Mode::from(options.mode);
-    let interval_ns = 1_000_000_000 / u64::from(options.rate);
+    let mode = if options.alloc { Mode::Alloc } else { Mode::from(options.mode) };
+    // Allocations have no clock.
+    let interval_ns = if options.alloc { 0 } else { 1_000_000_000 / u64::from(options.rate) };
     let mut chosen = choose(options, interval_ns)?;
     let mut outside = OutsideSampler::new(look_of(options));
     let mut info = RecordingInfo {
@@ -153,8 +156,10 @@ pub(crate) fn record(options: &RecordOptions, path: &Path, in_file: &str) -> Res
         let children = if options.target.children { " --children" } else { "" };
         info.target = format!("-- {program}{children}{}", words_of(options));
         // The file first: a command that cannot be recorded must not run.
+        let environment =
+            if options.alloc { vec![("LD_PRELOAD", preload_for(program)?)] } else { Vec::new() };
         writer = create(&info)?;
-        launched = match start(&options.command, options.budget, chosen.sampler.as_mut()) {
+        launched = match start(&options.command, &environment, options.budget, chosen.sampler.as_mut()) {
             Ok(launched) => Some(launched),
             Err(failure) => {
                 writer.discard();
@@ -177,7 +182,7 @@ pub(crate) fn record(options: &RecordOptions, path: &Path, in_file: &str) -> Res
         // A target that cannot be sampled must not cost the file that is to be overwritten.
         match session.prepare() {
             Err(SessionError::Issue { issue: TargetIssue::NeedsOutside { reason }, .. })
-                if options.sampler == SamplerName::Auto && !options.budget =>
+                if options.sampler == SamplerName::Auto && !options.budget && !options.alloc =>
             {
                 let why = WhyOutside { reason, remedy: None };
                 info.sampler = outside.name().to_owned();
@@ -223,6 +228,7 @@ pub(crate) fn record(options: &RecordOptions, path: &Path, in_file: &str) -> Res
     let result = session.record(writer, &stop, |progress| show(&bar, progress));
     bar.finish_and_clear();
     let left_out = session.left_out();
+    let own_memory = session.own_memory();
     let (ending, totals) = result.map_err(|error| match error {
         // A full disk says itself what is saved.
         SessionError::File(error) if !matches!(error, FileError::DiskFull { .. }) => {
@@ -231,6 +237,7 @@ pub(crate) fn record(options: &RecordOptions, path: &Path, in_file: &str) -> Res
         other => other.into(),
     })?;
 
+    own_memory.into_iter().for_each(warn_of_own_memory);
     if totals.is_empty() {
         return Err(nothing_seen(ending, &totals, &left_out, options));
     }
@@ -258,6 +265,23 @@ fn refused_for_php(options: &RecordOptions, sampler: &str) -> Option<Failure> {
     Some(Failure::new(failure::USAGE, what).hint(hint))
 }
 
+/// Says what of an interpreter's memory is not seen.
+#[allow(clippy::print_stderr, reason = "what is said to the user besides data")]
+fn warn_of_own_memory(own: OwnMemory) {
+    let (what, hint) = match own {
+        OwnMemory::Pymalloc => (
+            "Python cuts blocks of up to 512 bytes out of memory of its own (pymalloc): they are not in the recording",
+            "with `PYTHONMALLOC=malloc` in its environment each block is one of libslipmalloc.so's",
+        ),
+        OwnMemory::ZendManager => (
+            "PHP cuts what belongs to a request out of memory of its own (the Zend memory manager): it is not in the recording",
+            "with `USE_ZEND_ALLOC=0` in its environment each block is one of libslipmalloc.so's",
+        ),
+    };
+    eprintln!("warning: {what}");
+    eprintln!("hint: {hint}");
+}
+
 /// Says which interpreters are not looked at.
 #[allow(clippy::print_stderr, reason = "what is said to the user besides data")]
 pub(crate) fn warn_of(left_out: &[(u32, TargetIssue)]) {
@@ -269,6 +293,7 @@ pub(crate) fn warn_of(left_out: &[(u32, TargetIssue)]) {
                 TargetIssue::Denied { .. }
                     | TargetIssue::Unsupported { .. }
                     | TargetIssue::NeedsOutside { .. }
+                    | TargetIssue::NoMalloc(_)
             )
         })
         .collect();
@@ -301,6 +326,11 @@ fn nothing_seen(
         return failure::no_stack(&message, options.pause);
     }
     let seconds = totals.duration_ns as f64 / 1e9;
+    if options.alloc {
+        let message = format!("no block was told of in {seconds:.1} s: one in 512 KiB is, as a rule");
+        return Failure::new(failure::NO_EVIDENCE, message)
+            .hint("record for longer, or while it works; `SLIP_MALLOC_SAMPLE=65536` in its environment has more told");
+    }
     let (message, longer) = match ending {
         Ending::TargetsGone => ("the target ended before the first sample".to_owned(), ""),
         _ => (format!("no sample was taken in {seconds:.1} s"), "for longer, or "),
@@ -311,13 +341,14 @@ fn nothing_seen(
 /// Starts the command; with a budget its run is measured from its first moment on.
 pub(crate) fn start(
     command: &[String],
+    environment: &[(&str, OsString)],
     budget: bool,
     sampler: &mut dyn Sampler,
 ) -> Result<Launched, Failure> {
     if budget {
         return start_watched(command, sampler, "the budget is of requests alone");
     }
-    launch(command).map_err(|error| cannot_start(command, &error))
+    launch(command, environment).map_err(|error| cannot_start(command, &error))
 }
 
 /// Starts the command once the kernel watches its process, which is held until then. `unless` says what follows if that cannot be.
@@ -358,14 +389,15 @@ fn progress_bar(duration_ns: Option<u64>) -> ProgressBar {
 
 fn show(bar: &ProgressBar, progress: Progress) {
     let totals = progress.totals;
-    let torn = totals.torn as f64 * 100.0 / (totals.samples + totals.torn).max(1) as f64;
+    let torn = totals.torn as f64 * 100.0 / (totals.samples + totals.allocations + totals.torn).max(1) as f64;
     let waits = if totals.waits > 0 { format!(", {} waits", totals.waits) } else { String::new() };
+    let samples = totals.samples + totals.allocations;
     bar.set_position(progress.elapsed_ns);
     bar.set_message(format!(
         "{:.0} s, {} processes, {} samples{waits}, {torn:.1} % torn, our CPU {:.1} %",
         progress.elapsed_ns as f64 / 1e9,
         progress.processes,
-        totals.samples,
+        samples,
         totals.own_cpu_ns as f64 * 100.0 / totals.duration_ns.max(1) as f64,
     ));
 }

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use slip_model::Recording;
+use slip_model::{Mode, Recording};
 use slip_record::file::load;
 use slip_report::{Base, Format, Options};
 
@@ -29,6 +29,11 @@ pub(crate) fn run(options: &ReportOptions) -> Result<(), Failure> {
     for warning in &loaded.warnings {
         eprintln!("warning: {}", slip_report::clean(warning));
     }
+    let is_of_allocations = loaded.recording.info.mode == Mode::Alloc;
+    if options.kept && !(is_of_allocations && matches!(options.format, FormatName::Collapsed)) {
+        return Err(Failure::new(failure::USAGE, "`--kept` is for collapsed stacks of allocations")
+            .hint("it goes with `--format collapsed` and a recording by `slip record --alloc`"));
+    }
     let format = match options.format {
         FormatName::Md => Format::Markdown,
         FormatName::Html => Format::Html,
@@ -43,11 +48,11 @@ pub(crate) fn run(options: &ReportOptions) -> Result<(), Failure> {
         top: options.top as usize,
         include_idle: options.idle,
         per_worker: options.per_worker,
+        kept: options.kept,
         notes: loaded.warnings.clone(),
     };
     let report = match &options.base {
-        None => slip_report::render(&loaded.recording, format, &report_options)
-            .map_err(|error| Failure::new(failure::IO, error.to_string()))?,
+        None => slip_report::render(&loaded.recording, format, &report_options)?,
         Some(base) => compared(&loaded.recording, base, &report_options)?,
     };
     match &options.output {
@@ -62,8 +67,12 @@ pub(crate) fn run(options: &ReportOptions) -> Result<(), Failure> {
     // That no thread ran is evidence too, and so is a budget.
     let recording = &loaded.recording;
     if recording.totals.is_empty() && recording.samples().next().is_none() && recording.budget.is_none() {
-        return Err(Failure::new(failure::NO_EVIDENCE, "the recording holds no samples")
-            .hint("record for longer, or at a higher rate"));
+        let (message, hint) = if is_of_allocations {
+            ("the recording holds no allocations", "record for longer, or while it works")
+        } else {
+            ("the recording holds no samples", "record for longer, or at a higher rate")
+        };
+        return Err(Failure::new(failure::NO_EVIDENCE, message).hint(hint));
     }
     Ok(())
 }
@@ -77,8 +86,7 @@ pub(crate) fn compared(recording: &Recording, base: &Path, options: &Options) ->
     }
     let name = base.file_name().unwrap_or(base.as_os_str()).to_string_lossy();
     let base = Base { recording: &earlier.recording, name: &name };
-    slip_report::render_page(recording, Some(base), options)
-        .map_err(|error| Failure::new(failure::IO, error.to_string()))
+    Ok(slip_report::render_page(recording, Some(base), options)?)
 }
 
 /// By whatever name. A file that does not exist is none.

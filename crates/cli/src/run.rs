@@ -25,20 +25,31 @@ pub(crate) fn run(options: &RunOptions) -> Result<(), Failure> {
         return Err(Failure::new(failure::USAGE, "no command"));
     };
     let shown = program.to_string_lossy();
-    match preload_obstacle(&shown) {
-        Ok(None) => {}
-        Ok(Some(obstacle)) => {
-            let (why, hint) = words_of_obstacle(&obstacle);
-            return Err(Failure::new(failure::UNSUPPORTED, format!("cannot preload into `{shown}`: {why}"))
-                .hint(hint));
-        }
-        Err(error) => return Err(cannot_start(&shown, error.kind(), &error.to_string())),
-    }
+    check_preloadable(&shown)?;
     let error = Command::new(program)
         .args(arguments)
         .env("LD_PRELOAD", preload(&library, env::var_os("LD_PRELOAD")))
         .exec();
     Err(cannot_start(&shown, error.kind(), &error.to_string()))
+}
+
+/// The value of `LD_PRELOAD` with which `program` gets its blocks from the library.
+pub(crate) fn preload_for(program: &str) -> Result<OsString, Failure> {
+    let library = find_library("libslipmalloc.so")?;
+    check_preloadable(program)?;
+    Ok(preload(&library, env::var_os("LD_PRELOAD")))
+}
+
+fn check_preloadable(program: &str) -> Result<(), Failure> {
+    match preload_obstacle(program) {
+        Ok(None) => Ok(()),
+        Ok(Some(obstacle)) => {
+            let (why, hint) = words_of_obstacle(&obstacle);
+            Err(Failure::new(failure::UNSUPPORTED, format!("cannot preload into `{program}`: {why}"))
+                .hint(hint))
+        }
+        Err(error) => Err(cannot_start(program, error.kind(), &error.to_string())),
+    }
 }
 
 fn cannot_start(program: &str, kind: ErrorKind, error: &str) -> Failure {

@@ -78,6 +78,7 @@ pub(crate) fn words_of(options: &RecordOptions) -> String {
         None => {}
     }
     for (is_asked, word) in [
+        (options.alloc, " --alloc"),
         (options.native, " --native"),
         (options.debuginfod.is_some(), " --debuginfod"),
         (options.opcodes, " --opcodes"),
@@ -131,6 +132,16 @@ pub(crate) fn choose(options: &RecordOptions, interval_ns: u64) -> Result<Chosen
     if options.tasks.is_some() && options.mode == ModeName::Exception {
         return Err(Failure::new(failure::USAGE, "which task handles an exception is not known")
             .hint("`--mode exception` goes with threads, without `--async`"));
+    }
+    if options.alloc {
+        let kernel = KernelSampler::start_allocations(how).map_err(|error| {
+            let hint = match error {
+                ProbeError::Denied(_) => "run as root: the kernel copies the stacks of who allocates",
+                _ => "`slip check` says what this kernel can do",
+            };
+            Failure::new(status_of(&error), error.to_string()).hint(hint)
+        })?;
+        return Ok(Chosen { sampler: Box::new(kernel), why_outside: None, why_coarse: None });
     }
     let debuginfod = start_debuginfod(options)?;
     let (kernel, why_outside) = choose_kernel(options, how, interval_ns)?;

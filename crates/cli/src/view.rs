@@ -44,8 +44,7 @@ pub(crate) fn run(options: &ViewOptions) -> Result<(), Failure> {
     let page_options =
         Options { include_idle: options.idle, notes: loaded.warnings.clone(), ..Options::default() };
     let page = match &options.base {
-        None => slip_report::render(&loaded.recording, Format::Html, &page_options)
-            .map_err(|error| Failure::new(failure::IO, error.to_string()))?,
+        None => slip_report::render(&loaded.recording, Format::Html, &page_options)?,
         Some(base) => compared(&loaded.recording, base, &page_options)?,
     };
     let mut signals = Signals::new(ENDING_SIGNALS).map_err(cannot_listen)?;

@@ -44,7 +44,7 @@ pub use memory_calls::{MemoryCall, MemoryCalls, MemorySite, MemorySum, NativeFra
 pub use php::{Jit, Manager, Opcache, PhpAnswer, Preload};
 pub use reading::{Gil, Outcome, RequestFacts, StackReading, Step};
 pub use recording::{
-    Batch, Language, Mode, Process, ProcessId, Recording, RecordingInfo, Request, RequestId, Sample,
-    SampleBlock, State, Thread, ThreadId, Totals, Wait, WaitReason,
+    Allocated, Batch, Language, Mode, Process, ProcessId, Recording, RecordingInfo, Request, RequestId,
+    Sample, SampleBlock, State, Thread, ThreadId, Totals, Wait, WaitReason,
 };
 pub use trial::Trial;

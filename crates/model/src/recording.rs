@@ -45,6 +45,8 @@ pub enum Mode {
     Offcpu,
     /// Moments in which the thread raises an exception or handles one.
     Exception,
+    /// None: what counts are blocks of memory that were allocated.
+    Alloc,
 }
 
 impl Mode {
@@ -56,6 +58,7 @@ impl Mode {
             Self::Gil => state.has(State::HAS_GIL),
             Self::Offcpu => !state.has(State::ON_CPU),
             Self::Exception => state.has(State::HAS_EXCEPTION),
+            Self::Alloc => false,
         }
     }
 }
@@ -281,6 +284,29 @@ pub struct Wait {
     pub total_ns: u64,
 }
 
+/// Blocks that one thread has allocated in one place. Some are told, by chance, and each stands for others like it: these are estimates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Allocated {
+    /// The thread that allocated them. Who frees them makes no difference.
+    pub thread: ThreadId,
+    /// Where.
+    pub stack: StackId,
+    /// [`State::ENGINE`] and [`State::TRUNCATED`] as for samples.
+    pub state: State,
+    /// Blocks that were told.
+    pub samples: u64,
+    /// Blocks that these stand for.
+    pub objects: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Of the blocks that were told, those that are still there: at the end of the recording, or of their process if that came first.
+    pub kept_samples: u64,
+    /// Blocks that these stand for.
+    pub kept_objects: u64,
+    /// Their bytes.
+    pub kept_bytes: u64,
+}
+
 /// One request of a worker, as far as the samples saw it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Request {
@@ -321,6 +347,8 @@ pub struct Totals {
     pub waits: u64,
     /// Threads whose whole run is in the budget. Not kept in a file beside it.
     pub runs: u64,
+    /// Blocks that were told. Not kept in a file beside [`Allocated::samples`].
+    pub allocations: u64,
     /// Looks at threads that the mode leaves out (`cpu`, `gil`, `exception`).
     pub filtered: u64,
     /// Samples of which a part was read twice.
@@ -338,7 +366,7 @@ pub struct Totals {
 impl Totals {
     /// Whether no thread was looked at, at any moment.
     pub fn is_empty(&self) -> bool {
-        self.samples == 0 && self.filtered == 0 && self.waits == 0 && self.runs == 0
+        self.samples == 0 && self.filtered == 0 && self.waits == 0 && self.runs == 0 && self.allocations == 0
     }
 }
 
@@ -355,6 +383,8 @@ pub struct Batch {
     pub samples: SampleBlock,
     /// New waits.
     pub waits: Vec<Wait>,
+    /// New or changed places of allocations, with the numbers that they have in [`Recording::allocations`].
+    pub allocations: Vec<(u32, Allocated)>,
     /// Requests that ended, or were under way at the end of the recording, in any order.
     pub requests: Vec<Request>,
     /// The budget of the workers' time so far, without its requests: it takes the place of the one before.
@@ -384,6 +414,8 @@ pub struct Recording {
     pub blocks: Vec<SampleBlock>,
     /// Waits, in the order of their end; none from a sampler that does not see their begin and end.
     pub waits: Vec<Wait>,
+    /// Places of allocations, if these are what was recorded.
+    pub allocations: Vec<Allocated>,
     /// Requests, in the order of their end; those under way at the end of the recording, as far as they were seen, last.
     pub requests: Vec<Request>,
     /// Where all of the workers' time went, if that was measured, with its requests.

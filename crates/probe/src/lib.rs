@@ -4,6 +4,8 @@
 //! Owns everything that has to do with eBPF; the only user of libbpf. Never writes into a target, and never knows an
 //! interpreter: [`slip_remote::StackPlan`] says how its stacks are walked.
 
+mod allocations;
+mod breakpoint;
 mod budget;
 mod clock;
 mod cpu_counters;
@@ -18,6 +20,7 @@ mod symbols;
 mod wait;
 mod wire;
 
+pub use allocations::AllocationHooks;
 pub use budget::{
     BudgetEvent, BudgetProbe, BudgetTarget, MemoryCounts, MemoryPlace, MemoryStack, RunStart, ServedTimes,
     SlowCall, ThreadTimes, listens,
@@ -30,4 +33,4 @@ pub use probe::{Counters, Probe, ProbeError, ProbeOptions, names_threads};
 pub use rung::{BudgetSource, Rung};
 pub use symbols::{KernelSymbol, KernelSymbols};
 pub use wait::{Sleeper, WaitKey, Waited};
-pub use wire::{CopiedStack, Event, KernelAddr, KernelStack, Look, NativeCopy};
+pub use wire::{Allocation, CopiedStack, Event, KernelAddr, KernelStack, Look, NativeCopy};

@@ -1,7 +1,7 @@
 //! Looks at threads in the kernel: at what runs when the clock of a CPU goes off, and at what leaves a CPU to wait.
 
 use std::cell::RefCell;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd as _, AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
@@ -17,6 +17,7 @@ use libbpf_rs::{
 use slip_remote::StackPlan;
 use thiserror::Error;
 
+use crate::allocations::{AllocationHooks, Listening};
 use crate::budget::BudgetProbe;
 use crate::clock;
 use crate::symbols::KernelSymbols;
@@ -63,6 +64,8 @@ pub struct ProbeOptions {
     pub kernel_stacks: bool,
     /// Where the clock finds a thread, its registers and the inner end of its stack of native code are copied too.
     pub native_stacks: bool,
+    /// Processes can be asked to tell of blocks that they allocate and free, see [`Probe::hear_allocations`].
+    pub allocations: bool,
 }
 
 /// Why nothing can be sampled in the kernel.
@@ -119,6 +122,7 @@ pub struct Probe {
     ring: RingBuffer<'static>,
     inbox: Rc<RefCell<Vec<Event>>>,
     links: Vec<Link>,
+    listening: Option<Listening>,
     waits: Option<Waits>,
     targets: MapHandle,
     known: MapHandle,
@@ -162,8 +166,13 @@ impl Probe {
     ///
     /// As for [`Probe::start`].
     pub fn start_at_slow_calls(budget: &BudgetProbe) -> Result<Self, ProbeError> {
-        let options =
-            ProbeOptions { interval_ns: None, waits: false, kernel_stacks: false, native_stacks: false };
+        let options = ProbeOptions {
+            interval_ns: None,
+            waits: false,
+            kernel_stacks: false,
+            native_stacks: false,
+            allocations: false,
+        };
         Self::start_program("on_clock", options, Some(budget))
     }
 
@@ -174,8 +183,13 @@ impl Probe {
     ///
     /// As for [`Probe::start`].
     pub fn start_at_function(file: &Path, offset: usize) -> Result<Self, ProbeError> {
-        let options =
-            ProbeOptions { interval_ns: None, waits: false, kernel_stacks: false, native_stacks: true };
+        let options = ProbeOptions {
+            interval_ns: None,
+            waits: false,
+            kernel_stacks: false,
+            native_stacks: true,
+            allocations: false,
+        };
         let mut probe = Self::start_program(FUNCTION_PROGRAM, options, None)?;
         let program = find_program(&probe.object, FUNCTION_PROGRAM)?;
         let link = program.attach_uprobe(false, -1, file, offset).map_err(|error| other(&error))?;
@@ -196,6 +210,7 @@ impl Probe {
                 waits: false,
                 kernel_stacks: false,
                 native_stacks: false,
+                allocations: false,
             },
             None,
         )
@@ -218,6 +233,7 @@ impl Probe {
                 map.reuse_fd(known.as_fd()).map_err(|error| other(&error))?;
             }
         }
+        let listening = if options.allocations { Some(Listening::prepare(&mut open)?) } else { None };
         let object = open.load().map_err(|error| loading(&error))?;
         let map = |name: &str| find_map(&object, name);
         let (targets, known, counters, events) =
@@ -270,7 +286,7 @@ impl Probe {
         } else {
             None
         };
-        Ok(Self { ring, inbox, links, waits, targets, known, counters, symbols, object })
+        Ok(Self { ring, inbox, links, listening, waits, targets, known, counters, symbols, object })
     }
 
     /// Has process `pid`, as our pid namespace numbers it, looked at from now on. Events name it `id`.
@@ -301,8 +317,33 @@ impl Probe {
         self.note_change().map_err(|error| other(&error))
     }
 
+    /// Has process `pid`, which is watched, tell of blocks that it allocates and frees. Its library is `file`.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError::Other`] if the kernel sets no breakpoints there, or if that was not asked for at the start.
+    pub fn hear_allocations(
+        &mut self,
+        pid: u32,
+        file: &File,
+        hooks: AllocationHooks,
+    ) -> Result<(), ProbeError> {
+        let Self { listening: Some(listening), object, .. } = self else {
+            return Err(ProbeError::Other("allocations were not asked for".to_owned()));
+        };
+        listening.attach(object, pid, file, hooks)
+    }
+
+    /// Whether other processes with the same library are interrupted, too, when they allocate.
+    pub fn disturbs_others(&self) -> bool {
+        self.listening.as_ref().is_some_and(|listening| !listening.is_by_process())
+    }
+
     /// Ends that.
-    pub fn forget(&self, pid: u32) {
+    pub fn forget(&mut self, pid: u32) {
+        if let Some(listening) = &mut self.listening {
+            listening.forget(pid);
+        }
         // It may never have been watched.
         let _ = self.targets.delete(&pid.to_le_bytes());
         let _ = self.note_change();
@@ -419,6 +460,9 @@ impl Probe {
     /// [`ProbeError::Other`] if the kernel refuses.
     pub fn stop(&mut self) -> Result<Vec<(WaitKey, Waited)>, ProbeError> {
         self.links.clear();
+        if let Some(listening) = &mut self.listening {
+            listening.clear();
+        }
         if self.waits.is_none() {
             return Ok(Vec::new());
         }
@@ -476,6 +520,8 @@ fn configure(
             slow_calls
         } else if name == FUNCTION_PROGRAM {
             at_function
+        } else if Listening::has(&name) {
+            options.allocations
         } else {
             options.waits || !WAIT_PROGRAMS.contains(&&*name)
         };

@@ -22,6 +22,8 @@ const EVENT_SAMPLE: u32 = 2;
 const EVENT_WAIT: u32 = 3;
 const EVENT_KERNEL_STACK: u32 = 4;
 const EVENT_NATIVE: u32 = 5;
+const EVENT_ALLOCATED: u32 = 6;
+const EVENT_FREED: u32 = 7;
 const STACK_HEADER: usize = 24;
 const SAMPLE_HEADER: usize = 88;
 const KERNEL_STACK_HEADER: usize = 16;
@@ -122,6 +124,25 @@ pub struct NativeCopy {
     pub stack: Vec<u8>,
 }
 
+/// A block that a process has taken, or is about to give back: one of those that `libslipmalloc.so` tells of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Allocation {
+    /// Of the target.
+    pub id: u32,
+    /// `CLOCK_MONOTONIC`
+    pub time_ns: u64,
+    /// As our pid namespace numbers it.
+    pub tid: u32,
+    /// A look with the same thread and time comes next of that thread, and has the stack.
+    pub has_look: bool,
+    /// Where it is. A number of the target's.
+    pub block: u64,
+    /// So many were asked for. As the target says.
+    pub bytes: u64,
+    /// How many bytes of blocks it stands for. As the target says.
+    pub stands_for: u64,
+}
+
 /// What the kernel tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -133,6 +154,10 @@ pub enum Event {
     KernelStack(KernelStack),
     /// A stack of native code, before its look.
     Native(NativeCopy),
+    /// A block that was taken, before its look.
+    Allocated(Allocation),
+    /// One that is about to be given back.
+    Freed(Allocation),
 }
 
 /// What the kernel has to know of a target; `None` if it does not fit what it has room for.
@@ -244,6 +269,18 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<Event> {
                 stack: bytes.get(NATIVE_HEADER..)?.get(..len)?.to_vec(),
             }))
         }
+        kind @ (EVENT_ALLOCATED | EVENT_FREED) => {
+            let allocation = Allocation {
+                id: u32_at(4)?,
+                time_ns: u64_at(8)?,
+                tid: u32_at(16)?,
+                has_look: u32_at(20)? != 0,
+                block: u64_at(24)?,
+                bytes: u64_at(32)?,
+                stands_for: u64_at(40)?,
+            };
+            Some(if kind == EVENT_FREED { Event::Freed(allocation) } else { Event::Allocated(allocation) })
+        }
         kind @ (EVENT_SAMPLE | EVENT_WAIT) => {
             let flags = u32_at(20)?;
             let has = |flag: u32| flags & flag != 0;
@@ -347,6 +384,30 @@ mod tests {
             put(&mut bytes, 20, &claim.to_le_bytes());
             assert_eq!(parse(&bytes), None, "{claim}");
         }
+    }
+
+    #[test]
+    fn blocks_are_told() {
+        let mut bytes = vec![0; 48];
+        for (at, number) in [(0, EVENT_ALLOCATED), (4, 7), (16, 11), (20, 1)] {
+            put(&mut bytes, at, &number.to_le_bytes());
+        }
+        for (at, number) in [(8, 1_u64), (24, 0x1000), (32, 100), (40, 1 << 19)] {
+            put(&mut bytes, at, &number.to_le_bytes());
+        }
+        let expected = Allocation {
+            id: 7,
+            time_ns: 1,
+            tid: 11,
+            has_look: true,
+            block: 0x1000,
+            bytes: 100,
+            stands_for: 1 << 19,
+        };
+        assert_eq!(parse(&bytes), Some(Event::Allocated(expected)));
+        put(&mut bytes, 0, &EVENT_FREED.to_le_bytes());
+        assert_eq!(parse(&bytes), Some(Event::Freed(expected)));
+        assert_eq!(parse(&bytes[..47]), None);
     }
 
     #[test]

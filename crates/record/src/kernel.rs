@@ -5,24 +5,27 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use slip_model::{
-    Endpoint, Frame, FrameId, FrameKind, Mode, Request, RequestId, Sample, StackId, State, Wait, WaitReason,
+    Endpoint, Frame, FrameId, FrameKind, Mode, Request, RequestId, Sample, StackId, State, Thread, Wait,
+    WaitReason,
 };
 use slip_probe::{
-    BudgetProbe, Event, Look, NativeCopy, Peers, Probe, ProbeError, ProbeOptions, RunStart, SlowCall,
-    WaitKey, Waited,
+    Allocation, BudgetProbe, CopiedStack, Event, Look, NativeCopy, Peers, Probe, ProbeError, ProbeOptions,
+    RunStart, SlowCall, WaitKey, Waited,
 };
 use slip_remote::{Activity, Copied, StackPlan};
 use slip_zend::CodeCache;
 
+use crate::allocations::Allocations;
 use crate::bare::BareProcess;
 use crate::books::Books;
 use crate::copied_stacks::CopiedStacks;
 use crate::debuginfod::Debuginfod;
 use crate::kernel_stacks::KernelStacks;
+use crate::malloc::{OwnMemory, allocation_hooks, own_memory};
 use crate::native_code::Files;
 use crate::native_stacks::{NativeStacks, splice};
 use crate::outside::Options;
-use crate::process::{Sampled, WatchedProcess};
+use crate::process::{Sampled, WatchedProcess, comm, has_interpreter, unreadable_stack};
 use crate::schedule::{monotonic_ns, sleep_until};
 use crate::trace::{NoStack, OnCall, Trace};
 use crate::{Sampler, Sink, TargetIssue};
@@ -82,6 +85,8 @@ pub struct KernelSampler {
     books: Option<Books>,
     /// Slow calls, if these are what is looked at.
     trace: Option<Trace>,
+    /// What targets allocate, if that is what is looked at.
+    allocations: Option<Allocations>,
 }
 
 /// Where a thread waits.
@@ -170,8 +175,27 @@ impl KernelSampler {
             waits: matches!(options.mode, Mode::Wall | Mode::Offcpu),
             kernel_stacks: !options.without_kernel_stacks,
             native_stacks: options.native,
+            allocations: false,
         })?;
         Ok(Self::of(probe, options))
+    }
+
+    /// A sampler that looks at threads where they allocate memory, one in so many bytes by chance, and at no other time; in
+    /// [`Mode::Alloc`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`Probe::start`].
+    pub fn start_allocations(options: Options) -> Result<Self, ProbeError> {
+        let probe = Probe::start(ProbeOptions {
+            interval_ns: None,
+            waits: false,
+            kernel_stacks: false,
+            native_stacks: false,
+            allocations: true,
+        })?;
+        let options = Options { mode: Mode::Alloc, without_kernel_stacks: true, ..options };
+        Ok(Self { allocations: Some(Allocations::default()), ..Self::of(probe, options) })
     }
 
     /// A sampler that looks at threads where a call to a server ends that took `slow_ns` or more, and tells these calls. The budget is
@@ -223,6 +247,7 @@ impl KernelSampler {
             early: Vec::new(),
             books: None,
             trace: None,
+            allocations: None,
         }
     }
 
@@ -241,7 +266,8 @@ impl KernelSampler {
 
     fn count_lost(&mut self, sink: &mut Sink) {
         let counters = self.probe.counters();
-        let lost = counters.lost + counters.waits_lost;
+        let crowded = self.allocations.as_ref().map_or(0, |allocations| allocations.crowded);
+        let lost = counters.lost + counters.waits_lost + crowded;
         sink.totals.failed += lost - self.lost;
         self.lost = lost;
     }
@@ -303,6 +329,22 @@ impl KernelSampler {
                         self.natives.clear();
                     }
                     self.natives.insert(copy.tid, copy);
+                }
+                Event::Allocated(allocation) => {
+                    let lost = match &mut self.allocations {
+                        Some(allocations) if allocation.has_look => allocations.await_look(allocation),
+                        _ => Some(allocation),
+                    };
+                    if let Some(allocation) = lost {
+                        let time_ns = allocation.time_ns.saturating_sub(monotonic_ns.saturating_sub(now_ns));
+                        sink.totals.torn += 1;
+                        self.store_without_stack(&allocation, time_ns, true, sink);
+                    }
+                }
+                Event::Freed(allocation) => {
+                    if let Some(allocations) = &mut self.allocations {
+                        allocations.freed(allocation.id, allocation.block);
+                    }
                 }
                 Event::Look(look) => {
                     self.store(&look, (now, monotonic_ns), monotonic_ns.saturating_sub(now_ns), sink);
@@ -377,6 +419,26 @@ impl KernelSampler {
         }
     }
 
+    /// What allocations are not seen.
+    fn unheard(&self) -> Vec<String> {
+        let others = self.probe.disturbs_others().then_some(
+            "before Linux 6.6 each process with the same libslipmalloc.so is interrupted where it tells of a block, recorded or not",
+        );
+        let always = [
+            "blocks are told by chance, one in 512 KiB unless SLIP_MALLOC_SAMPLE says otherwise: a place with n blocks told is right \
+             to some 2 / sqrt(n)",
+            "blocks that a thread frees and takes again before its magazine is empty are not seen, nor what was taken before the \
+             recording began",
+            "what an interpreter cuts out of memory of its own (pymalloc, the Zend memory manager) is not seen, nor is memory from \
+             mmap",
+            "stacks of more than 128 frames lack their outer end, and say so",
+            "C functions below Python or PHP code are not shown",
+            "without opcache, PHP functions whose request ends before their names are read, some milliseconds later, are shown as \
+             [unreadable]; so are threads of Python that have ended before they were looked at, some 10 ms after their first block",
+        ];
+        others.into_iter().chain(always).map(str::to_owned).collect()
+    }
+
     /// Has waits counted that are under way already, as if they began now.
     fn note_waiting(&mut self, pid: u32, now_ns: u64, sink: &mut Sink) {
         let Some(target) = self.processes.iter_mut().find(|target| target.process.pid() == pid) else {
@@ -402,7 +464,80 @@ impl KernelSampler {
         }
     }
 
+    /// Stores a block whose stack could not be had, or whose thread runs nothing of the interpreter's.
+    fn store_without_stack(
+        &mut self,
+        allocation: &Allocation,
+        time_ns: u64,
+        is_unreadable: bool,
+        sink: &mut Sink,
+    ) {
+        let (Some(allocations), Some(target)) =
+            (&mut self.allocations, self.processes.iter().find(|target| target.id == allocation.id))
+        else {
+            return;
+        };
+        let thread = match target.process.thread_named(allocation.tid) {
+            Some(known) => known,
+            None => *allocations.threads.entry((allocation.id, allocation.tid)).or_insert_with(|| {
+                let (process, tid) = (target.process.id(), allocation.tid);
+                let name = comm(target.process.pid(), tid, &mut sink.interner);
+                sink.add_thread(Thread { process, tid, name, ..Thread::default() })
+            }),
+        };
+        let stack = if is_unreadable { unreadable_stack(sink) } else { StackId(0) };
+        allocations.taken(allocation, &Sample { time_ns, thread, stack, ..Sample::default() });
+        sink.totals.allocations = allocations.told;
+    }
+
+    /// Stores a block whose look has come.
+    fn store_allocation(
+        &mut self,
+        look: &Look,
+        (now, now_ns): (Instant, u64),
+        start_ns: u64,
+        sink: &mut Sink,
+    ) {
+        let Some(allocations) = &mut self.allocations else { return };
+        let Some(allocation) = allocations.of_look(look.id, look.tid, look.time_ns) else { return };
+        let Some(target) = self.processes.iter_mut().find(|target| target.id == look.id) else { return };
+        let time_ns = look.time_ns.saturating_sub(start_ns);
+        if look.is_foreign {
+            self.store_without_stack(&allocation, time_ns, false, sink);
+            return;
+        }
+        if !std::mem::replace(&mut target.has_begun, true) {
+            target.is_gone |= target.process.begin_copied() == Sampled::Gone;
+        }
+        let stack = target.stacks.find(look.key);
+        if look.key != 0 && stack.is_none() {
+            sink.totals.torn += 1;
+            self.store_without_stack(&allocation, time_ns, true, sink);
+            return;
+        }
+        let copied = copied_of(look, stack);
+        let age = Duration::from_nanos(now_ns.saturating_sub(look.time_ns));
+        let moment = (&copied, time_ns, now.checked_sub(age).unwrap_or(now));
+        let failed = sink.totals.failed;
+        match target.process.see_copied(moment, Activity::Running, self.options, sink, &mut self.code) {
+            Some(sample) => {
+                allocations.taken(&allocation, &sample);
+                sink.totals.allocations = allocations.told;
+            }
+            None => {
+                // Its bytes are known: it is not lost.
+                sink.totals.torn += sink.totals.failed - failed;
+                sink.totals.failed = failed;
+                self.store_without_stack(&allocation, time_ns, true, sink);
+            }
+        }
+    }
+
     fn store(&mut self, look: &Look, (now, now_ns): (Instant, u64), start_ns: u64, sink: &mut Sink) {
+        if self.allocations.is_some() {
+            self.store_allocation(look, (now, now_ns), start_ns, sink);
+            return;
+        }
         // Each look has its own, or none.
         let native = self.natives.remove(&look.tid);
         let native = native.filter(|copy| copy.id == look.id && copy.time_ns == look.time_ns);
@@ -445,14 +580,7 @@ impl KernelSampler {
             }
             return;
         }
-        let copied = Copied {
-            thread_state: look.thread_state,
-            addrs: stack.map_or(&[], |stack| &stack.addrs),
-            frames: stack.map_or(&[], |stack| &stack.frames),
-            truncated: look.truncated,
-            instruction: look.instruction,
-            anchor: &look.anchor,
-        };
+        let copied = copied_of(look, stack);
         let age = Duration::from_nanos(now_ns.saturating_sub(look.time_ns));
         let at = now.checked_sub(age).unwrap_or(now);
         let activity = if look.wait.is_some() { Activity::Blocked } else { Activity::Running };
@@ -493,11 +621,30 @@ impl KernelSampler {
         }
     }
 
+    /// Has what is known of allocations stored with the next batch.
+    fn store_places(&mut self, sink: &mut Sink) {
+        if let Some(allocations) = &mut self.allocations {
+            sink.set_allocations(allocations.take_changed());
+        }
+    }
+
     /// Notes where a thread waits, of which the kernel tells for the first time in this turn.
     fn note_place(&mut self, key: WaitKey, sample: Sample) {
         // What the kernel tells anew, it has not counted yet: the place that was known may be ahead.
         let ahead = self.waits.remove(&key).map_or(Vec::new(), |known| known.ahead);
         self.waits.insert(key, Place { ahead, ..Place::new(sample, self.turn) });
+    }
+}
+
+/// What a look says, and the stack that it names.
+fn copied_of<'a>(look: &'a Look, stack: Option<&'a CopiedStack>) -> Copied<'a> {
+    Copied {
+        thread_state: look.thread_state,
+        addrs: stack.map_or(&[], |stack| &stack.addrs),
+        frames: stack.map_or(&[], |stack| &stack.frames),
+        truncated: look.truncated,
+        instruction: look.instruction,
+        anchor: &look.anchor,
     }
 }
 
@@ -535,6 +682,9 @@ impl Sampler for KernelSampler {
     }
 
     fn cannot_see(&self) -> Vec<String> {
+        if self.options.mode == Mode::Alloc {
+            return self.unheard();
+        }
         let mode = match self.options.mode {
             Mode::Cpu => Some("threads that wait are not seen"),
             Mode::Offcpu => Some("threads that run are not seen"),
@@ -572,6 +722,13 @@ impl Sampler for KernelSampler {
     }
 
     fn add(&mut self, pid: u32, now_ns: u64, sink: &mut Sink) -> Result<(), TargetIssue> {
+        let hooks = self.allocations.as_ref().map(|_| allocation_hooks(pid));
+        // Of what is no interpreter that counts more.
+        if let Some(Err(issue)) = &hooks
+            && has_interpreter(pid, self.options, &mut self.code)
+        {
+            return Err(issue.clone());
+        }
         let mut process = match WatchedProcess::attach(pid, now_ns, self.options, sink, &mut self.code) {
             Err(issue @ TargetIssue::NotAnInterpreter { .. }) if self.options.native => {
                 self.last_id += 1;
@@ -596,6 +753,27 @@ impl Sampler for KernelSampler {
         self.last_id += 1;
         let refuses = |error: ProbeError| TargetIssue::NeedsOutside { reason: error.to_string() };
         self.probe.watch(pid, self.last_id, &plan).map_err(refuses)?;
+        if let (Some(allocations), Some(hooks)) = (&mut self.allocations, hooks) {
+            let heard = hooks.and_then(|(file, hooks, sizes)| {
+                let refused = |error: ProbeError| TargetIssue::Unsupported {
+                    reason: format!("the kernel sets no breakpoints in its libslipmalloc.so: {error}"),
+                };
+                self.probe.hear_allocations(pid, &file, hooks).map_err(refused)?;
+                Ok(sizes)
+            });
+            match heard {
+                Ok(sizes) => {
+                    let known = sink.processes().get(process.id().index());
+                    let own = known.and_then(|known| own_memory(pid, known.language));
+                    allocations.begin(self.last_id, sizes, own);
+                }
+                Err(issue) => {
+                    self.probe.forget(pid);
+                    sink.end_process(process.id(), now_ns);
+                    return Err(issue);
+                }
+            }
+        }
         if let Some(books) = &mut self.books {
             let known = sink.processes().get(process.id().index());
             let (language, title) = known.map(|known| (known.language, &*known.title)).unwrap_or_default();
@@ -619,6 +797,10 @@ impl Sampler for KernelSampler {
         Ok(())
     }
 
+    fn own_memory(&self) -> Vec<OwnMemory> {
+        self.allocations.iter().flat_map(|allocations| &allocations.own_memory).copied().collect()
+    }
+
     fn may_run(&mut self, pid: u32, start: RunStart, title: &str) -> Result<(), TargetIssue> {
         let Some(books) = &mut self.books else { return Ok(()) };
         books
@@ -633,6 +815,10 @@ impl Sampler for KernelSampler {
     }
 
     fn remove(&mut self, pid: u32, now_ns: u64, sink: &mut Sink) {
+        if self.allocations.is_some() {
+            // What it has freed at its end was told before that.
+            self.take_events(now_ns, sink);
+        }
         if let Some(books) = &mut self.books {
             books.remove(pid);
         }
@@ -640,7 +826,7 @@ impl Sampler for KernelSampler {
             trace.end(pid);
         }
         self.peers.forget(pid);
-        let Self { processes, bare, code, probe, gone, turn, .. } = self;
+        let Self { processes, bare, code, probe, gone, turn, allocations, .. } = self;
         for process in bare.extract_if(.., |process| process.pid() == pid) {
             probe.forget(pid);
             gone.push((process.id, *turn));
@@ -649,6 +835,9 @@ impl Sampler for KernelSampler {
         for mut target in processes.extract_if(.., |target| target.process.pid() == pid) {
             probe.forget(pid);
             gone.push((target.id, *turn));
+            if let Some(allocations) = allocations {
+                allocations.end(target.id);
+            }
             target.process.finish(self.options, sink, code);
             sink.end_process(target.process.id(), now_ns);
         }
@@ -665,8 +854,10 @@ impl Sampler for KernelSampler {
     }
 
     fn fetch_interval_ns(&self) -> Option<u64> {
-        let can_wait =
-            !self.processes.is_empty() && self.processes.iter().all(|target| !target.process.is_hasty());
+        // The stacks of a thread of Python cannot be named any more when it has ended.
+        let can_wait = self.allocations.is_none()
+            && !self.processes.is_empty()
+            && self.processes.iter().all(|target| !target.process.is_hasty());
         Some(if can_wait { FETCH_INTERVAL_NS } else { HASTY_FETCH_INTERVAL_NS })
     }
 
@@ -727,6 +918,7 @@ impl Sampler for KernelSampler {
 
     fn before_flush(&mut self, now_ns: u64, sink: &mut Sink) {
         self.store_under_way(now_ns, sink);
+        self.store_places(sink);
         if let Some(books) = &mut self.books {
             books.store(now_ns, self.start_ns, sink);
         }
@@ -740,6 +932,7 @@ impl Sampler for KernelSampler {
         let monotonic_ns = monotonic_ns();
         let slow = self.take_slow();
         self.take_events(now_ns, sink);
+        self.store_places(sink);
         self.tell_slow(slow, true, sink);
         self.store_waits(&taken, now_ns, sink);
         // Waits that are under way count as far as they have got.

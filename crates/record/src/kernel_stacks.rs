@@ -33,7 +33,7 @@ impl KernelStacks {
         let addrs = events.iter().flat_map(|event| match event {
             Event::Look(look) => &look.kernel[..],
             Event::KernelStack(stack) => &stack.addrs[..],
-            Event::Stack(_) | Event::Native(_) => &[],
+            Event::Stack(_) | Event::Native(_) | Event::Allocated(_) | Event::Freed(_) => &[],
         });
         let unknown: HashSet<KernelAddr> =
             addrs.copied().filter(|addr| !self.frames.contains_key(addr)).collect();

@@ -1,5 +1,6 @@
 //! Starting a command that is to be sampled.
 
+use std::ffi::OsString;
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
@@ -12,13 +13,15 @@ pub struct Launched {
     child: Child,
 }
 
-/// Starts `command`, whose first element is the program; it inherits our terminal.
+/// Starts `command`, whose first element is the program; it inherits our terminal, and our environment but for these variables.
 ///
 /// # Errors
 ///
 /// If it cannot be started.
-pub fn launch(command: &[String]) -> io::Result<Launched> {
-    Ok(Launched { child: prepare(command)?.spawn()? })
+pub fn launch(command: &[String], environment: &[(&str, OsString)]) -> io::Result<Launched> {
+    let mut command = prepare(command)?;
+    command.envs(environment.iter().map(|(name, value)| (name, value)));
+    Ok(Launched { child: command.spawn()? })
 }
 
 /// A process that waits to become the command: it can be watched from the first moment of that on.

@@ -41,7 +41,7 @@ impl LeftOut {
 
 /// Whether it is an interpreter, or may be one: a shell between two interpreters is left out of every tree.
 fn is_missed(issue: &TargetIssue) -> bool {
-    matches!(issue, TargetIssue::Denied { .. } | TargetIssue::Unsupported { .. })
+    matches!(issue, TargetIssue::Denied { .. } | TargetIssue::Unsupported { .. } | TargetIssue::NoMalloc(_))
 }
 
 #[cfg(test)]

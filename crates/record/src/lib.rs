@@ -3,6 +3,7 @@
 //! Owns targets that come and go, the schedule, the samplers, and the `.slip` file. Never knows
 //! an output format and never prints.
 
+mod allocations;
 mod ask;
 mod bare;
 mod books;
@@ -42,7 +43,7 @@ pub use heap::use_huge_pages;
 pub use kept::{KEPT_REASONS, KeptServer, kept_connections, parse_kept};
 pub use kernel::KernelSampler;
 pub use launch::{Held, Launched, hold, launch};
-pub use malloc::{MallocUse, NoMalloc, NotPreloadable, malloc_use, preload_obstacle};
+pub use malloc::{MallocUse, NoMalloc, NotPreloadable, OwnMemory, malloc_use, preload_obstacle};
 pub use malloc_page::{MallocClass, MallocPage, MallocPageError, parse_malloc_page};
 pub use outside::{Options as OutsideOptions, OutsideSampler};
 pub use program::start_of;

@@ -1,15 +1,17 @@
 //! Whether a process, or a program that is about to start, has its blocks from `libslipmalloc.so`, and if not, why.
 
 use std::ffi::CString;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use slip_model::Language;
+use slip_probe::AllocationHooks;
 use slip_remote::{
-    LiveProcess, Mapping, ProgramKind, ReadError, environment_value, has_secure_execution, parse_maps,
-    program_kind,
+    LiveProcess, Mapping, ProgramKind, ReadError, environment_value, has_secure_execution, open_mapped,
+    parse_maps, program_kind, symbol_offsets,
 };
 
 use crate::TargetIssue;
@@ -107,6 +109,60 @@ pub fn malloc_use(pid: u32) -> Result<MallocUse, TargetIssue> {
     let reason = why_not(pid, &mappings);
     // What was asked above of a process that has ended meanwhile is no reason.
     if process.is_running() { Ok(MallocUse::Not(reason)) } else { Err(TargetIssue::NotFound) }
+}
+
+/// What tells of the blocks of process `pid`: the file of its library, where that has what, and the sizes that blocks have.
+pub(crate) fn allocation_hooks(pid: u32) -> Result<(File, AllocationHooks, Vec<u32>), TargetIssue> {
+    let unsupported = |reason: &str| TargetIssue::Unsupported { reason: reason.to_owned() };
+    let page = match malloc_use(pid)? {
+        MallocUse::InEffect(page) => page,
+        MallocUse::OtherVersion(_) => {
+            return Err(unsupported("its libslipmalloc.so is of another version than this slip"));
+        }
+        MallocUse::Not(reason) => return Err(TargetIssue::NoMalloc(reason)),
+    };
+    let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let mappings = parse_maps(&String::from_utf8_lossy(&maps));
+    let is_library = |mapping: &&Mapping| mapping.executable && file_name(&mapping.path).starts_with(LIBRARY);
+    let file = mappings.iter().find(is_library).and_then(|mapping| open_mapped(pid, mapping));
+    let Some((file, _)) = file else {
+        return Err(unsupported("the file of its libslipmalloc.so is not to be had"));
+    };
+    let names = ["slipmalloc_sampled", "slipmalloc_sample_freed", "slipmalloc_sampling"];
+    let Some([sampled, freed, listeners]) = symbol_offsets(&file, names) else {
+        return Err(unsupported("its libslipmalloc.so is one that tells nobody of allocations"));
+    };
+    let sizes = page.classes.iter().map(|class| class.block_bytes).collect();
+    Ok((file, AllocationHooks { sampled, freed, listeners }, sizes))
+}
+
+/// An allocator of an interpreter's own, which asks for memory by the megabyte and says nothing of the blocks that it cuts it into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum OwnMemory {
+    /// CPython's, for blocks of up to 512 bytes.
+    Pymalloc,
+    /// The one of the Zend engine, for all that belongs to a request.
+    ZendManager,
+}
+
+/// The allocator that the interpreter of process `pid` has beside `malloc()`, unless it was told by its environment to have none.
+pub(crate) fn own_memory(pid: u32, language: Language) -> Option<OwnMemory> {
+    match language {
+        Language::Python => {
+            let told = environment_value(pid, "PYTHONMALLOC").unwrap_or_default();
+            (!matches!(&*told, "malloc" | "malloc_debug")).then_some(OwnMemory::Pymalloc)
+        }
+        Language::Php => {
+            // As `atoi()` reads it.
+            let told = environment_value(pid, "USE_ZEND_ALLOC");
+            let is_off = told.is_some_and(|told| {
+                let digits = told.trim_start().trim_start_matches(['+', '-']);
+                !digits.starts_with(|first: char| ('1'..='9').contains(&first))
+            });
+            (!is_off).then_some(OwnMemory::ZendManager)
+        }
+        Language::Native => None,
+    }
 }
 
 fn why_not(pid: u32, mappings: &[Mapping]) -> NoMalloc {

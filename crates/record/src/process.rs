@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use slip_cpython::Interpreter;
 use slip_model::{
     Frame, FrameKind, Gil, Interner, Language, Outcome, Process, ProcessId, Request, RequestFacts, RequestId,
-    Sample, StackReading, State, Step, Thread, ThreadId,
+    Sample, StackId, StackReading, State, Step, Thread, ThreadId,
 };
 use slip_remote::{
     Activity, ActivityReader, Copied, LiveProcess, OpenError, Pause, ReadError, StackPlan, WaitPlace,
@@ -370,11 +370,14 @@ impl WatchedProcess {
 
     /// What is known of thread `tid` of which no stack could be had: that it waits. `None` if it was never seen.
     pub(crate) fn unreadable(&self, tid: u32, time_ns: u64, sink: &mut Sink) -> Option<Sample> {
-        let thread = self.threads.iter().find(|thread| thread.known.tid == tid)?.known.id;
-        let name = sink.interner.string(UNREADABLE);
-        let frame = sink.interner.frame(Frame { kind: FrameKind::Marker, name, ..Frame::default() });
-        let stack = sink.interner.stack(&[frame]);
+        let thread = self.thread_named(tid)?;
+        let stack = unreadable_stack(sink);
         Some(Sample { time_ns, thread, stack, state: State::default(), request: RequestId(0) })
+    }
+
+    /// The thread that the host numbers so; `None` if it was never seen.
+    pub(crate) fn thread_named(&self, tid: u32) -> Option<ThreadId> {
+        self.threads.iter().find(|thread| thread.known.tid == tid).map(|thread| thread.known.id)
     }
 
     /// Threads that wait now, by the number that the host has for them, read from outside. Those that cannot be read now are
@@ -780,6 +783,13 @@ fn state_of(reading: &StackReading, activity: Activity) -> State {
         state = state.with(State::REPAIRED);
     }
     state
+}
+
+/// In the place of a stack that could not be had.
+pub(crate) fn unreadable_stack(sink: &mut Sink) -> StackId {
+    let name = sink.interner.string(UNREADABLE);
+    let frame = sink.interner.frame(Frame { kind: FrameKind::Marker, name, ..Frame::default() });
+    sink.interner.stack(&[frame])
 }
 
 /// What all threads of a process do.

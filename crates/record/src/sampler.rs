@@ -4,6 +4,7 @@ use slip_model::Request;
 use slip_probe::RunStart;
 
 use crate::Sink;
+use crate::malloc::{NoMalloc, OwnMemory};
 use crate::schedule::sleep_until;
 
 /// Why a process cannot be sampled.
@@ -37,6 +38,8 @@ pub enum TargetIssue {
     NoAsyncio,
     /// Its interpreter has not started yet.
     NotReady,
+    /// It does not use `libslipmalloc.so`, which tells of allocations.
+    NoMalloc(NoMalloc),
 }
 
 /// Takes samples of processes and puts them into a [`Sink`].
@@ -63,6 +66,11 @@ pub trait Sampler {
     fn may_run(&mut self, pid: u32, start: RunStart, title: &str) -> Result<(), TargetIssue> {
         let _ = (pid, start, title);
         Ok(())
+    }
+
+    /// Allocators of their own that interpreters among the targets have, if allocations are what is looked at: what they give out is not seen.
+    fn own_memory(&self) -> Vec<OwnMemory> {
+        Vec::new()
     }
 
     /// Looks at what programs without an interpreter do, if a budget is kept: they are no processes that are sampled.

@@ -13,6 +13,7 @@ use crate::facts::FactsKeeper;
 use crate::file::{FileError, Writer};
 use crate::left_out::LeftOut;
 use crate::live::LiveFold;
+use crate::malloc::OwnMemory;
 use crate::schedule::{Schedule, Wake, monotonic_ns, own_cpu_ns};
 use crate::target::{TargetError, TargetSet};
 use crate::{Sampler, Sink, TargetIssue};
@@ -193,6 +194,11 @@ impl<'a> Session<'a> {
     /// those that have ended only the last.
     pub fn left_out(&self) -> Vec<(u32, TargetIssue)> {
         self.left_out.list()
+    }
+
+    /// As [`Sampler::own_memory`].
+    pub fn own_memory(&self) -> Vec<OwnMemory> {
+        self.sampler.own_memory()
     }
 
     /// What was collected, for those who need no file.

@@ -1,7 +1,7 @@
 //! Where samplers put what they see: numbers for processes, threads and requests, and what is new since the last flush.
 
 use slip_model::{
-    Batch, Budget, Facts, Interner, Process, ProcessId, Request, RequestId, Sample, SampleBlock,
+    Allocated, Batch, Budget, Facts, Interner, Process, ProcessId, Request, RequestId, Sample, SampleBlock,
     ServedRequest, Thread, ThreadId, Totals, Wait,
 };
 use slip_remote::prefetch;
@@ -23,6 +23,7 @@ pub struct Sink {
     changed_threads: Vec<ThreadId>,
     samples: SampleBlock,
     waits: Vec<Wait>,
+    allocations: Vec<(u32, Allocated)>,
     requests: Vec<Request>,
     budget: Option<Budget>,
     facts: Option<Facts>,
@@ -98,6 +99,11 @@ impl Sink {
         self.waits.push(wait);
     }
 
+    /// Sets what is known of places of allocations, by their numbers, which begin at 0 and have no gaps.
+    pub fn set_allocations(&mut self, allocations: Vec<(u32, Allocated)>) {
+        self.allocations = allocations;
+    }
+
     /// A number for a new request.
     pub fn next_request(&mut self) -> RequestId {
         self.last_request += 1;
@@ -158,6 +164,7 @@ impl Sink {
             threads: threads.into_iter().map(|id| self.threads[id.0 as usize]).collect(),
             samples: std::mem::take(&mut self.samples),
             waits: std::mem::take(&mut self.waits),
+            allocations: std::mem::take(&mut self.allocations),
             requests: std::mem::take(&mut self.requests),
             budget: self.budget.take(),
             served: std::mem::take(&mut self.served),

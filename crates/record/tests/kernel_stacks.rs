@@ -30,6 +30,7 @@ fn start_clock() -> Option<Probe> {
         waits: false,
         kernel_stacks: true,
         native_stacks: false,
+        allocations: false,
     };
     match Probe::start(options) {
         Ok(clock) => Some(clock),
@@ -78,7 +79,7 @@ fn watch(
                     continue;
                 }
                 Event::Look(look) => look,
-                Event::KernelStack(_) | Event::Native(_) => continue,
+                Event::KernelStack(_) | Event::Native(_) | Event::Allocated(_) | Event::Freed(_) => continue,
             };
             if look.id != pid {
                 continue;
@@ -143,7 +144,11 @@ fn take(
                     known.insert(stack.key, stack);
                 }
                 Event::Look(look) if look.id == pid => to.push(look),
-                Event::Look(_) | Event::KernelStack(_) | Event::Native(_) => {}
+                Event::Look(_)
+                | Event::KernelStack(_)
+                | Event::Native(_)
+                | Event::Allocated(_)
+                | Event::Freed(_) => {}
             }
         }
     }

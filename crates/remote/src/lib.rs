@@ -12,6 +12,7 @@ mod live;
 mod mapped;
 mod maps;
 mod memory;
+mod offsets;
 mod pages;
 mod pause;
 mod perf;
@@ -37,6 +38,7 @@ pub use maps::{Mapping, parse_maps};
 pub use memory::{
     Memory, Range, ReadError, RemoteAddr, SharedObject, SharedRange, Symbols, read_c_string, read_u64,
 };
+pub use offsets::symbol_offsets;
 pub use pages::{PageMap, SharedPages, compare_pages};
 pub use pause::Pause;
 pub use perf::{PerfEvent, PerfScope, open_perf_event};

@@ -11,7 +11,7 @@ use crate::fold::{self, Element, FunctionTree};
 use crate::text::clean_also;
 
 /// Separates frames.
-const SPECIAL: &[char] = &[';'];
+pub(crate) const SPECIAL: &[char] = &[';'];
 
 pub(crate) fn render(recording: &Recording, options: &Options) -> String {
     let interner = &recording.interner;
@@ -51,7 +51,7 @@ pub(crate) fn render(recording: &Recording, options: &Options) -> String {
 }
 
 /// The distinct beginnings of lines, and which one each thread has.
-fn roots(recording: &Recording, per_worker: bool) -> (Vec<String>, Vec<u32>) {
+pub(crate) fn roots(recording: &Recording, per_worker: bool) -> (Vec<String>, Vec<u32>) {
     let mut roots: Vec<String> = Vec::new();
     let mut known = std::collections::HashMap::new();
     let alone = fold::alone(recording);

@@ -141,6 +141,7 @@ fn mode(mode: Mode) -> &'static str {
         Mode::Gil => ", only moments with the global interpreter lock",
         Mode::Offcpu => ", only moments of waiting",
         Mode::Exception => ", only moments of exceptions",
+        Mode::Alloc => ", allocations",
     }
 }
 

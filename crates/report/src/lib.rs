@@ -6,6 +6,7 @@
 //! untrusted, and what a terminal or an editor could take for a command is shown as an escape (see [`clean`]).
 #![forbid(unsafe_code)]
 
+mod allocations;
 mod budget;
 mod chrome;
 mod collapsed;
@@ -30,7 +31,7 @@ mod timeline;
 #[path = "../tests/support/mod.rs"]
 mod support;
 
-use slip_model::Recording;
+use slip_model::{Mode, Recording};
 
 pub use budget::{BudgetFormat, render_budget, render_budget_diff};
 pub use html::Base;
@@ -109,11 +110,14 @@ pub struct Options {
     pub per_worker: bool,
     /// Sentences to pass on to the reader, such as the warnings of the loader.
     pub notes: Vec<String>,
+    /// Of a recording of allocations: whether collapsed stacks have what is kept, in the place of all that was allocated. (The other
+    /// formats have both.)
+    pub kept: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { top: 10, include_idle: false, per_worker: false, notes: Vec::new() }
+        Self { top: 10, include_idle: false, per_worker: false, notes: Vec::new(), kept: false }
     }
 }
 
@@ -127,14 +131,29 @@ pub enum ReportError {
     /// The compressor failed, which it does without memory only.
     #[error("cannot compress the profile")]
     Compress(#[from] std::io::Error),
+    /// The recording is of allocations, and has no times; what the format is called.
+    #[error("a recording of allocations has no times, which `{0}` is of")]
+    NoTimes(&'static str),
 }
 
 /// Makes a report.
 ///
 /// # Errors
 ///
-/// [`ReportError`], if memory runs out; there is nothing that the caller can do.
+/// [`ReportError::NoTimes`], if the format is of times and the recording of allocations; else if memory runs out, and there is nothing that the
+/// caller can do.
 pub fn render(recording: &Recording, format: Format, options: &Options) -> Result<Vec<u8>, ReportError> {
+    if recording.info.mode == Mode::Alloc {
+        return match format {
+            Format::Markdown => Ok(allocations::markdown(recording, options).into_bytes()),
+            Format::Collapsed => Ok(allocations::collapsed(recording, options).into_bytes()),
+            Format::Speedscope => speedscope::render_allocations(recording),
+            Format::Pprof => pprof::render_allocations(recording, options),
+            Format::Html | Format::Json | Format::Firefox | Format::Chrome => {
+                Err(ReportError::NoTimes(format.name()))
+            }
+        };
+    }
     match format {
         Format::Markdown => Ok(markdown::render(recording, &Summary::of(recording), options).into_bytes()),
         Format::Html => html::render(recording, None, options),
@@ -157,5 +176,9 @@ pub fn render_page(
     base: Option<Base<'_>>,
     options: &Options,
 ) -> Result<Vec<u8>, ReportError> {
+    let is_of_times = |recording: &Recording| recording.info.mode != Mode::Alloc;
+    if !is_of_times(recording) || base.is_some_and(|base| !is_of_times(base.recording)) {
+        return Err(ReportError::NoTimes(Format::Html.name()));
+    }
     html::render(recording, base, options)
 }

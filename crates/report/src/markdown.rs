@@ -54,6 +54,7 @@ fn introduction(text: &mut String, recording: &Recording, summary: &Summary) {
         Mode::Gil => "only moments with the global interpreter lock count",
         Mode::Offcpu => "only moments off the CPU count",
         Mode::Exception => "only moments with an exception count",
+        Mode::Alloc => "no moments count",
     };
     let rate = 1e9 / summary.interval_ns as f64;
     let interval = format!("one per {} ({rate:.0} Hz)", duration(summary.interval_ns));

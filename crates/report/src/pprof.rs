@@ -8,6 +8,7 @@ use flate2::write::GzEncoder;
 use prost::Message as _;
 use slip_model::{FrameId, FrameKind, Recording, StackId};
 
+use crate::allocations;
 use crate::fold::{self, Count, Element, KERNEL, Key, MAX_DEPTH};
 use crate::proto::{Function, Label, Line, Location, Mapping, Profile, Sample, ValueType};
 use crate::summary::{FunctionTable, RouteTable};
@@ -53,7 +54,35 @@ pub(crate) fn render(recording: &Recording, options: &Options) -> Result<Vec<u8>
         let value = [count.number, count.ns, count.on_cpu_ns].map(signed).to_vec();
         builder.profile.sample.push(Sample { location_id, value, label });
     }
-    let profile = builder.finish(&options.notes);
+    let types = [("samples", "count"), ("wall", "nanoseconds"), ("cpu", "nanoseconds")];
+    let period = signed(recording.info.interval_ns);
+    compress(&builder.finish(&types, 1, period, &options.notes))
+}
+
+/// Of a recording of allocations, with the types that heap profiles of Go have.
+pub(crate) fn render_allocations(recording: &Recording, options: &Options) -> Result<Vec<u8>, ReportError> {
+    let sums = allocations::fold(recording, |key| key);
+    let mut sums: Vec<(Key, allocations::Sums)> = sums.into_iter().collect();
+    sums.sort_unstable_by_key(|(key, _)| *key);
+    let mut builder = Builder::new(recording);
+    let labels = builder.thread_labels();
+    for (key, sums) in sums {
+        let label = labels[key.root as usize].clone();
+        let location_id = builder.locations(&key);
+        let value = [sums.objects, sums.bytes, sums.kept_objects, sums.kept_bytes].map(signed).to_vec();
+        builder.profile.sample.push(Sample { location_id, value, label });
+    }
+    let types = [
+        ("alloc_objects", "count"),
+        ("alloc_space", "bytes"),
+        ("inuse_objects", "count"),
+        ("inuse_space", "bytes"),
+    ];
+    // How far apart samples are is up to each process.
+    compress(&builder.finish(&types, 1, 0, &options.notes))
+}
+
+fn compress(profile: &Profile) -> Result<Vec<u8>, ReportError> {
     let mut gzip = GzEncoder::new(Vec::new(), Compression::default());
     gzip.write_all(&profile.encode_to_vec())?;
     Ok(gzip.finish()?)
@@ -200,17 +229,17 @@ impl<'a> Builder<'a> {
         id
     }
 
-    fn finish(mut self, notes: &[String]) -> Profile {
+    /// `types` are those of values, with their units; `main` is the number of the one that is shown first, and by which samples are taken.
+    fn finish(mut self, types: &[(&str, &str)], main: usize, period: i64, notes: &[String]) -> Profile {
         let info = &self.recording.info;
-        let mut value_type =
-            |r#type, unit| ValueType { r#type: self.string(r#type), unit: self.string(unit) };
-        let samples = value_type("samples", "count");
-        let wall = value_type("wall", "nanoseconds");
-        let cpu = value_type("cpu", "nanoseconds");
-        self.profile.sample_type = vec![samples, wall, cpu];
-        self.profile.period_type = Some(wall);
-        self.profile.default_sample_type = wall.r#type;
-        self.profile.period = signed(info.interval_ns);
+        let types: Vec<ValueType> = types
+            .iter()
+            .map(|(r#type, unit)| ValueType { r#type: self.string(r#type), unit: self.string(unit) })
+            .collect();
+        self.profile.period_type = types.get(main).copied();
+        self.profile.default_sample_type = types.get(main).map_or(0, |main| main.r#type);
+        self.profile.sample_type = types;
+        self.profile.period = period;
         self.profile.time_nanos = signed(info.started_unix_ns);
         self.profile.duration_nanos = signed(self.recording.totals.duration_ns);
         let mapping = |id, filename, has_lines| Mapping {

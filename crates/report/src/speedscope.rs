@@ -6,6 +6,7 @@ use serde::Serialize;
 use serde::ser::{SerializeSeq as _, Serializer};
 use slip_model::{FrameKind, Recording, Thread, WaitReason};
 
+use crate::allocations;
 use crate::fold::{self, Element, FunctionTree, KERNEL, Key, TRUNCATED};
 use crate::piece::{self, pieces};
 use crate::text::clean;
@@ -85,29 +86,9 @@ fn is_zero(line: &u32) -> bool {
 pub(crate) fn render(recording: &Recording, options: &Options) -> Result<Vec<u8>, ReportError> {
     let interner = &recording.interner;
     let tree = FunctionTree::new(interner);
-    let mut frames: Vec<Frame> = tree
-        .functions
-        .iter()
-        .map(|function| {
-            let name = clean(interner.text(function.name));
-            let file = match (function.kind, interner.text(function.file)) {
-                (FrameKind::Kernel, "") => KERNEL,
-                (_, file) => file,
-            };
-            Frame {
-                name: if name.is_empty() { "[unnamed]".into() } else { name.into_owned() },
-                file: clean(file).into_owned(),
-                line: function.first_line,
-            }
-        })
-        .collect();
+    let mut frames = frames(recording, &tree);
     let reasons = if recording.waits.is_empty() { &[][..] } else { &WaitReason::ALL };
-    let mut markers = HashMap::new();
-    let places = [TRUNCATED, "[idle]", "[engine]", "[no frame]"];
-    for name in places.into_iter().chain(reasons.iter().copied().map(piece::marker)) {
-        markers.insert(name, frames.len() as u32);
-        frames.push(Frame { name: name.into(), file: String::new(), line: 0 });
-    }
+    let markers = markers(&mut frames, reasons);
     let profile = |name: String, runs: Vec<(Key, u64)>| {
         let weights: Vec<u64> = runs.iter().map(|(_, ns)| *ns).collect();
         Profile {
@@ -151,15 +132,81 @@ pub(crate) fn render(recording: &Recording, options: &Options) -> Result<Vec<u8>
         }
     }
 
+    write(recording, &frames, profiles)
+}
+
+/// Of a recording of allocations: bytes that were allocated, and bytes that are kept.
+pub(crate) fn render_allocations(recording: &Recording) -> Result<Vec<u8>, ReportError> {
+    let tree = FunctionTree::new(&recording.interner);
+    let mut frames = frames(recording, &tree);
+    let markers = markers(&mut frames, &[]);
+    let ranks = tree.ranks(&recording.interner);
+    let sums = allocations::fold(recording, |key| Key { root: 0, stack: tree.node(key.stack), ..key });
+    let mut sums: Vec<(Key, allocations::Sums)> = sums.into_iter().collect();
+    sums.sort_unstable_by_key(|(key, _)| (key.truncated, ranks[key.stack as usize], key.place));
+    let profile = |name: &str, of: fn(&allocations::Sums) -> u64| {
+        let runs: Vec<(Key, u64)> =
+            sums.iter().map(|(key, sums)| (*key, of(sums))).filter(|(_, bytes)| *bytes > 0).collect();
+        let weights: Vec<u64> = runs.iter().map(|(_, bytes)| *bytes).collect();
+        Profile {
+            r#type: "sampled",
+            name: name.to_owned(),
+            unit: "bytes",
+            start_value: 0,
+            end_value: weights.iter().fold(0, |sum, weight| sum.saturating_add(*weight)),
+            samples: Samples { tree: &tree, markers: &markers, runs },
+            weights,
+        }
+    };
+    let profiles = vec![profile("allocated", |sums| sums.bytes), profile("kept", |sums| sums.kept_bytes)];
+    write(recording, &frames, profiles)
+}
+
+fn write(
+    recording: &Recording,
+    frames: &[Frame],
+    profiles: Vec<Profile<'_>>,
+) -> Result<Vec<u8>, ReportError> {
     let file = File {
         schema: "https://www.speedscope.app/file-format-schema.json",
         name: clean(&recording.info.target).into_owned(),
         exporter: clean(&recording.info.tool).into_owned(),
         active_profile_index: 0,
-        shared: Shared { frames: &frames },
+        shared: Shared { frames },
         profiles,
     };
     Ok(serde_json::to_vec(&file)?)
+}
+
+/// The functions, by their numbers.
+fn frames(recording: &Recording, tree: &FunctionTree) -> Vec<Frame> {
+    let interner = &recording.interner;
+    tree.functions
+        .iter()
+        .map(|function| {
+            let name = clean(interner.text(function.name));
+            let file = match (function.kind, interner.text(function.file)) {
+                (FrameKind::Kernel, "") => KERNEL,
+                (_, file) => file,
+            };
+            Frame {
+                name: if name.is_empty() { "[unnamed]".into() } else { name.into_owned() },
+                file: clean(file).into_owned(),
+                line: function.first_line,
+            }
+        })
+        .collect()
+}
+
+/// Appends frames that are no functions, and says which numbers they have.
+fn markers(frames: &mut Vec<Frame>, reasons: &[WaitReason]) -> HashMap<&'static str, u32> {
+    let mut markers = HashMap::new();
+    let places = [TRUNCATED, "[idle]", "[engine]", "[no frame]"];
+    for name in places.into_iter().chain(reasons.iter().copied().map(piece::marker)) {
+        markers.insert(name, frames.len() as u32);
+        frames.push(Frame { name: name.into(), file: String::new(), line: 0 });
+    }
+    markers
 }
 
 /// The stacks of each thread in the order of time, equal neighbours together; `None` if they are too many, or if there are

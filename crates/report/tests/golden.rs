@@ -28,6 +28,7 @@ fn markdown_with_everything() {
         top: 3,
         include_idle: true,
         per_worker: true,
+        kept: false,
         notes: vec!["the file is cut short: 5 of 9 bytes are there".into(), "<img src=x>".into()],
     };
     insta::assert_snapshot!(text(Format::Markdown, &options));

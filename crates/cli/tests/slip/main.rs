@@ -1,6 +1,7 @@
 //! The `slip` command as a user meets it: real targets, messages, exit codes, files.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod allocations;
 mod asking;
 mod bad_input;
 mod budgets;

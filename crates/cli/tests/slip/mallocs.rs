@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use crate::harness::{Ran, Target, WAITING, copy_program, python, root_or_skip, run, slip};
 
 /// The library, built from `alloc/`.
-fn library() -> &'static Path {
+pub(crate) fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| {
         let compile = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../alloc/compile");
@@ -21,7 +21,7 @@ fn library() -> &'static Path {
 }
 
 /// `slip run --malloc`, which finds the library by its variable.
-fn run_with_malloc() -> Command {
+pub(crate) fn run_with_malloc() -> Command {
     let mut command = Command::new(slip());
     command.args(["run", "--malloc", "--"]).env("SLIP_MALLOC_LIB", library());
     command

@@ -93,8 +93,13 @@ fn with_budgets(text: String) -> Result<String, String> {
 
 fn run() -> Result<String, String> {
     let waits = has_task_storage();
-    let options =
-        ProbeOptions { interval_ns: Some(INTERVAL_NS), waits, kernel_stacks: true, native_stacks: false };
+    let options = ProbeOptions {
+        interval_ns: Some(INTERVAL_NS),
+        waits,
+        kernel_stacks: true,
+        native_stacks: false,
+        allocations: true,
+    };
     let mut probe = Probe::start(options).map_err(|error| error.to_string())?;
     let frames = frames();
     let innermost = frames.as_ptr() as u64;
@@ -223,7 +228,7 @@ fn watch(clock: &mut Probe, told: &Told, frames: &[Frame]) -> Result<String, Str
                     looks += 1;
                 }
                 Event::Look(_) => others += 1,
-                Event::KernelStack(_) | Event::Native(_) => {}
+                Event::KernelStack(_) | Event::Native(_) | Event::Allocated(_) | Event::Freed(_) => {}
             }
         }
     }

@@ -2,19 +2,17 @@
 //! process, before into the file and so into every process that runs it, now or later.
 
 use std::collections::{HashMap, HashSet};
-use std::ffi::{CString, OsStr};
+use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
-use std::ptr::NonNull;
 
-use libbpf_rs::btf::{Btf, types};
-use libbpf_rs::{AsRawLibbpf as _, Link, Object, OpenObject, ProgramAttachType, ProgramMut, UprobeOpts};
-use libbpf_sys::{bpf_program__attach_uprobe_multi, bpf_uprobe_multi_opts};
+use libbpf_rs::btf::Btf;
+use libbpf_rs::{Link, Object, OpenObject, ProgramAttachType, UprobeOpts};
 
 use super::run::entry_offset;
 use crate::ProbeError;
+use crate::breakpoint::{Place, attach_to_process, sets_by_process};
 use crate::probe::{find_program, other};
 
 /// Programs at functions of PHP, and whether they run when these return.
@@ -26,14 +24,6 @@ const PHP: [(&str, &str, bool); 3] = [
 
 /// The program at the begin of another one, which has no interpreter.
 const MAIN: &str = "account_main";
-
-/// Where in a file a program is attached.
-#[derive(Clone, Copy, Debug)]
-enum Place<'a> {
-    Function(&'a str),
-    /// Bytes from the file's begin.
-    Offset(usize),
-}
 
 /// The breakpoints that were set.
 #[derive(Debug)]
@@ -51,8 +41,7 @@ pub(super) struct Uprobes {
 impl Uprobes {
     /// Prepares the programs of `open`, which is not loaded yet. `types` are the kernel's.
     pub(super) fn prepare(open: &mut OpenObject, types: &Btf<'_>) -> Self {
-        // The link that has a process (kernel/trace/bpf_trace.c).
-        let is_by_process = types.type_by_name::<types::Struct<'_>>("bpf_uprobe_multi_link").is_some();
+        let is_by_process = sets_by_process(types);
         if is_by_process {
             let is_ours = |name: &OsStr| name == MAIN || PHP.iter().any(|(program, ..)| name == *program);
             for mut program in open.progs_mut().filter(|program| is_ours(program.name())) {
@@ -93,7 +82,8 @@ impl Uprobes {
     /// Has the begin of program `path` told, which process `pid` is about to become. False if that cannot be.
     pub(super) fn attach_main(&mut self, object: &Object, pid: u32, path: &Path) -> bool {
         let attach = |place| self.attach(object, MAIN, pid, path, place, false).ok();
-        let link = attach(Place::Function("main")).or_else(|| attach(Place::Offset(entry_offset(path)?)));
+        let link = attach(Place::Function("main"))
+            .or_else(|| attach(Place::Offset { offset: entry_offset(path)?, counter: None }));
         let is_attached = link.is_some();
         self.links.entry(pid).or_default().extend(link);
         is_attached
@@ -114,7 +104,7 @@ impl Uprobes {
         }
         let (func_name, offset) = match place {
             Place::Function(name) => (Some(name.to_owned()), 0),
-            Place::Offset(offset) => (None, offset),
+            Place::Offset { offset, .. } => (None, offset),
         };
         let options = UprobeOpts { func_name, retprobe: is_at_return, ..UprobeOpts::default() };
         program.attach_uprobe_with_opts(-1, path, offset, options).map_err(|error| other(&error))
@@ -137,56 +127,4 @@ impl Uprobes {
         self.files.clear();
         self.links.drain().flat_map(|(_, links)| links).collect()
     }
-}
-
-/// What libbpf-rs has no function for.
-fn attach_to_process(
-    program: &ProgramMut<'_>,
-    pid: u32,
-    path: &Path,
-    place: Place<'_>,
-    is_at_return: bool,
-) -> Result<Link, ProbeError> {
-    let no_text = |_| ProbeError::Other(format!("{} cannot be a path", path.display()));
-    let pid =
-        libc::pid_t::try_from(pid).map_err(|_| ProbeError::Other(format!("{pid} cannot be a process")))?;
-    let path_text = CString::new(path.as_os_str().as_bytes()).map_err(no_text)?;
-    // As a pattern: a list of names libbpf does not find in a file without a table of all of its symbols, as distributions have them.
-    let pattern = match place {
-        Place::Function(name) => Some(CString::new(name).map_err(no_text)?),
-        Place::Offset(_) => None,
-    };
-    let offsets = [match place {
-        Place::Offset(offset) => offset as libc::c_ulong,
-        Place::Function(_) => 0,
-    }];
-    let mut options = bpf_uprobe_multi_opts {
-        sz: size_of::<bpf_uprobe_multi_opts>() as _,
-        retprobe: is_at_return,
-        ..bpf_uprobe_multi_opts::default()
-    };
-    if pattern.is_none() {
-        options.offsets = offsets.as_ptr();
-        options.cnt = 1;
-    }
-    // SAFETY: the program belongs to `object`, which outlives the call; the path, the pattern, the options and the array that they point
-    // to, of one element as `cnt` says, live until it returns, and libbpf keeps none of them.
-    let link = unsafe {
-        bpf_program__attach_uprobe_multi(
-            program.as_libbpf_object().as_ptr(),
-            pid,
-            path_text.as_ptr(),
-            pattern.as_ref().map_or(std::ptr::null(), |pattern| pattern.as_ptr()),
-            &raw const options,
-        )
-    };
-    let Some(link) = NonNull::new(link) else {
-        return Err(ProbeError::Other(format!(
-            "no breakpoint in {}: {}",
-            path.display(),
-            std::io::Error::last_os_error()
-        )));
-    };
-    // SAFETY: libbpf made it just now, and nobody else has it.
-    Ok(unsafe { Link::from_ptr(link) })
 }

@@ -90,6 +90,13 @@ pub(super) fn recording(
     }
     let mut lost_waits = Lost::default();
     recording.waits = waits(&fetched.waits, recording.threads.len(), &mut names, &mut lost_waits);
+    let places = fetched.allocations.len();
+    recording.allocations = fetched.allocations;
+    recording.allocations.retain(|allocated| allocated.thread.index() < recording.threads.len());
+    let nameless_places = places - recording.allocations.len();
+    for allocated in &mut recording.allocations {
+        allocated.stack = names.stack(allocated.stack);
+    }
     recording.interner = names.interner;
     let mut lost_served = Lost::default();
     recording.budget = fetched.budget;
@@ -106,12 +113,15 @@ pub(super) fn recording(
     recording.totals =
         fetched.totals.unwrap_or(Totals { duration_ns: last_ns, samples: loaded, ..Totals::default() });
     recording.totals.waits = recording.waits.len() as u64;
+    let told = recording.allocations.iter().map(|allocated| allocated.samples);
+    recording.totals.allocations = told.fold(0, u64::saturating_add);
     let lacks = |table| fetched.damaged.contains(&table);
     let has_lost_waits = lacks(schema::WAITS) || lost_waits.blocks > 0;
     let has_lost_budget = recording.budget.is_none() && (lacks(schema::BUDGET) || !fetched.served.is_empty());
     if loaded == 0
         && recording.waits.is_empty()
         && recording.budget.is_none()
+        && recording.allocations.is_empty()
         && (!has_info || expected > 0 || lacks("blocks") || has_lost_waits || has_lost_budget)
     {
         return Err(damaged(match expected {
@@ -128,6 +138,9 @@ pub(super) fn recording(
     lost.describe("samples", "threads", MAX_SAMPLES, &mut warnings);
     lost_waits.describe("waits", "threads", MAX_WAITS, &mut warnings);
     lost_served.describe("requests of the budget", "workers", MAX_SERVED, &mut warnings);
+    if nameless_places > 0 {
+        warnings.push(format!("{nameless_places} places of allocations of unknown threads are left out"));
+    }
     if has_lost_budget {
         warnings.push("the budget of the workers' time is lost".into());
     }

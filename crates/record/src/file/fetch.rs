@@ -5,8 +5,8 @@ use std::sync::Arc;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row};
 use slip_model::{
-    Budget, Facts, Frame, FrameId, FrameKind, Process, ProcessId, RecordingInfo, StackId, StackNode,
-    StringId, Thread, ThreadId, Totals,
+    Allocated, Budget, Facts, Frame, FrameId, FrameKind, Process, ProcessId, RecordingInfo, StackId,
+    StackNode, State, StringId, Thread, ThreadId, Totals,
 };
 
 use super::salvage::{Allowance, Health, read_table};
@@ -28,6 +28,7 @@ pub(super) struct Fetched {
     pub(super) budget: Option<Budget>,
     pub(super) served: Vec<BlockBytes>,
     pub(super) facts: Option<Facts>,
+    pub(super) allocations: Vec<Allocated>,
     /// Tables that are missing or of which something could not be read.
     pub(super) damaged: Vec<&'static str>,
 }
@@ -143,9 +144,31 @@ impl Fetched {
                     Some(json.len())
                 })
             }
+            schema::ALLOCATIONS => {
+                let sql = "SELECT id, thread, stack, state, samples, objects, bytes, kept_samples, kept_objects, \
+                           kept_bytes FROM allocations WHERE id >= ?1 ORDER BY id";
+                read_table(connection, allowance, sql, |_, row| {
+                    self.allocations.push(allocated(row)?);
+                    Some(0)
+                })
+            }
             _ => Health { damaged: true },
         }
     }
+}
+
+fn allocated(row: &Row<'_>) -> Option<Allocated> {
+    Some(Allocated {
+        thread: ThreadId(u32_at(row, 1)?),
+        stack: StackId(u32_at(row, 2)?),
+        state: State(u8::try_from(u32_at(row, 3)?).ok()?),
+        samples: u64_at(row, 4)?,
+        objects: u64_at(row, 5)?,
+        bytes: u64_at(row, 6)?,
+        kept_samples: u64_at(row, 7)?,
+        kept_objects: u64_at(row, 8)?,
+        kept_bytes: u64_at(row, 9)?,
+    })
 }
 
 fn take_block(blocks: &mut Vec<BlockBytes>, row: &Row<'_>) -> Option<usize> {
@@ -191,6 +214,7 @@ fn totals(row: &Row<'_>) -> Option<Totals> {
         samples: u64_at(row, 4)?,
         waits: 0,
         runs: 0,
+        allocations: 0,
         filtered: u64_at(row, 5)?,
         repaired: u64_at(row, 6)?,
         torn: u64_at(row, 7)?,

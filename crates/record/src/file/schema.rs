@@ -13,11 +13,12 @@ pub const APPLICATION_ID: u32 = 0x534c_4950;
 /// 2: frames of the kernel, which a reader of before would take for lost ones, and their time from the functions that they belong to.
 /// 3: instructions, for the same reason, and the mode `exception`.
 /// 4: functions of native code, and servers that are waited for, for the same reason.
-/// 5: functions that were inlined into native ones, for the same reason.
+/// 5: functions that were inlined into native ones, for the same reason, and the mode `alloc`, which a reader of before would take for `wall`,
+/// with nothing seen.
 pub const FORMAT_VERSION: u32 = 5;
 
 /// The tables of versions 1 to 5, word for word as `sqlite_schema` keeps them.
-pub(super) const TABLES: [(&str, &str); 12] = [
+pub(super) const TABLES: [(&str, &str); 13] = [
     ("info", "CREATE TABLE info(id INTEGER PRIMARY KEY, key TEXT, value)"),
     (
         "totals",
@@ -59,10 +60,16 @@ pub(super) const TABLES: [(&str, &str); 12] = [
          data BLOB)",
     ),
     (FACTS, "CREATE TABLE facts(id INTEGER PRIMARY KEY, json TEXT)"),
+    (
+        ALLOCATIONS,
+        "CREATE TABLE allocations(id INTEGER PRIMARY KEY, thread INTEGER, stack INTEGER, state INTEGER, \
+         samples INTEGER, objects INTEGER, bytes INTEGER, kept_samples INTEGER, kept_objects INTEGER, \
+         kept_bytes INTEGER)",
+    ),
 ];
 
-/// The tables that came later: a file without them has no waits, budget or facts, and nothing is missing from it.
-pub(super) const LATER: [&str; 4] = [WAITS, BUDGET, SERVED, FACTS];
+/// The tables that came later: a file without them has no waits, budget, facts or allocations, and nothing is missing from it.
+pub(super) const LATER: [&str; 5] = [WAITS, BUDGET, SERVED, FACTS, ALLOCATIONS];
 
 /// Blocks of waits.
 pub(super) const WAITS: &str = "waits";
@@ -75,6 +82,9 @@ pub(super) const SERVED: &str = "served";
 
 /// What was found beside times.
 pub(super) const FACTS: &str = "facts";
+
+/// Places of allocations.
+pub(super) const ALLOCATIONS: &str = "allocations";
 
 /// Creates the tables in an empty database, in the transaction that is open.
 pub(super) fn create(connection: &Connection) -> rusqlite::Result<()> {

@@ -3,7 +3,9 @@
 //! SQLite's integers have a sign. Numbers of 64 bits are stored bit for bit, so one above 2^63 shows as negative there.
 
 use rusqlite::{Connection, params};
-use slip_model::{Budget, Facts, InternerDelta, Language, Mode, Process, RecordingInfo, Thread, Totals};
+use slip_model::{
+    Allocated, Budget, Facts, InternerDelta, Language, Mode, Process, RecordingInfo, Thread, Totals,
+};
 
 /// The only row of `totals`, of `budget` and of `facts`.
 const ONLY_ROW: i64 = 1;
@@ -145,6 +147,32 @@ pub(super) fn delete_waits(connection: &Connection, first: i64, last: i64) -> ru
     Ok(())
 }
 
+/// Stores new or changed places of allocations.
+pub(super) fn upsert_allocations(
+    connection: &Connection,
+    allocations: &[(u32, Allocated)],
+) -> rusqlite::Result<()> {
+    let mut insert = connection.prepare_cached(
+        "INSERT OR REPLACE INTO allocations(id, thread, stack, state, samples, objects, bytes, kept_samples, \
+         kept_objects, kept_bytes) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+    )?;
+    for (id, allocated) in allocations {
+        insert.execute(params![
+            id,
+            allocated.thread.0,
+            allocated.stack.0,
+            allocated.state.0,
+            allocated.samples.cast_signed(),
+            allocated.objects.cast_signed(),
+            allocated.bytes.cast_signed(),
+            allocated.kept_samples.cast_signed(),
+            allocated.kept_objects.cast_signed(),
+            allocated.kept_bytes.cast_signed(),
+        ])?;
+    }
+    Ok(())
+}
+
 /// Stores the budget so far.
 pub(super) fn replace_budget(connection: &Connection, budget: &Budget) -> rusqlite::Result<()> {
     let json = serde_json::to_string(budget)
@@ -216,12 +244,13 @@ pub(super) fn replace_totals(connection: &Connection, totals: &Totals) -> rusqli
     Ok(())
 }
 
-const MODES: [(Mode, &str); 5] = [
+const MODES: [(Mode, &str); 6] = [
     (Mode::Wall, "wall"),
     (Mode::Cpu, "cpu"),
     (Mode::Gil, "gil"),
     (Mode::Offcpu, "offcpu"),
     (Mode::Exception, "exception"),
+    (Mode::Alloc, "alloc"),
 ];
 const LANGUAGES: [(Language, &str); 3] =
     [(Language::Python, "python"), (Language::Php, "php"), (Language::Native, "native")];

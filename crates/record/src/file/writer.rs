@@ -140,6 +140,7 @@ impl Writer {
             tables::insert_interned(transaction, &batch.interned)?;
             tables::upsert_processes(transaction, &batch.processes)?;
             tables::upsert_threads(transaction, &batch.threads)?;
+            tables::upsert_allocations(transaction, &batch.allocations)?;
             for (samples, requests) in cut(&batch.samples, &batch.requests) {
                 insert_block(transaction, next.block, &samples, requests, compressor.as_mut())?;
                 next.block += 1;

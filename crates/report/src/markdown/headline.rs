@@ -155,7 +155,9 @@ fn all_left_out(recording: &Recording, summary: &Summary) -> String {
             format!("No thread raised or handled an exception in any of {looks} watched.")
         }
         // All moments count, but perhaps only of tasks that run.
-        Mode::Wall => format!("Nothing of what was asked for was there in any of {looks} watched."),
+        Mode::Wall | Mode::Alloc => {
+            format!("Nothing of what was asked for was there in any of {looks} watched.")
+        }
         Mode::Cpu => {
             format!(
                 "No thread was on a CPU in any of {looks} watched: the CPU is not what limits this target."
