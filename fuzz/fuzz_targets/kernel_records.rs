@@ -42,7 +42,7 @@ fn sampler(bytes: &[u8]) {
         }
         Some(Event::KernelStack(stack)) => assert!(stack.addrs.len() <= MAX_KERNEL_FRAMES),
         Some(Event::Native(copy)) => assert!(copy.stack.len() <= MAX_NATIVE_BYTES),
-        None => {}
+        Some(Event::Allocated(_) | Event::Freed(_)) | None => {}
     }
     let _ = sleeper(bytes).map(|sleeper| sleeper.key.reason());
     let (key, value) = bytes.split_at(bytes.len() / 2);

@@ -57,7 +57,7 @@ fn with_sections(bytes: &[u8], lens: impl Iterator<Item = usize>, compressed: u8
     let names_at = HEAD_BYTES + (SECTIONS.len() + 2) * SECTION_BYTES;
     let mut names = vec![0];
     let mut rows = vec![[0_u64; 8]; 2];
-    let mut data = Vec::new();
+    let mut data: Vec<u8> = Vec::new();
     let names_bytes = 1 + SECTIONS.iter().map(|name| name.len() + 1).sum::<usize>();
     let mut rest = bytes;
     for (number, (name, len)) in SECTIONS.iter().zip(lens).enumerate() {

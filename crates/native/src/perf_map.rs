@@ -1,5 +1,7 @@
 //! Names of functions that were compiled while the program ran, as their compiler tells `perf`.
 
+use std::ops::Range;
+
 /// Names that are kept. Those of a server that has run for days are fewer.
 const MAX_ENTRIES: usize = 1 << 20;
 
@@ -36,8 +38,8 @@ impl PerfMap {
             let begin = at;
             at += line.len();
             if let (Some(line), Ok(number)) = (line.strip_suffix(b"\n"), u32::try_from(entries.len()))
-                && let Some((addr, bytes, within)) = parse_line(line)
-                && let (Ok(from), Ok(to)) = (u32::try_from(begin + within), u32::try_from(begin + line.len()))
+                && let Some((addr, bytes, name)) = parse_line(line)
+                && let (Ok(from), Ok(to)) = (u32::try_from(begin + name.start), u32::try_from(begin + name.end))
             {
                 entries.push(Entry { begin: addr, number, bytes, name: (from, to) });
             }
@@ -58,8 +60,8 @@ impl PerfMap {
     }
 }
 
-/// Begin, length, and where the name begins.
-fn parse_line(line: &[u8]) -> Option<(u64, u64, usize)> {
+/// Begin, length, and where the name is.
+fn parse_line(line: &[u8]) -> Option<(u64, u64, Range<usize>)> {
     let mut fields = line.splitn(3, |byte| *byte == b' ');
     let mut number = || {
         let text = std::str::from_utf8(fields.next()?).ok()?;
@@ -69,8 +71,8 @@ fn parse_line(line: &[u8]) -> Option<(u64, u64, usize)> {
     };
     let (begin, bytes) = (number()?, number()?);
     let name = fields.next()?.trim_ascii();
-    let within = line.len() - line.trim_ascii_end().len() + name.len();
-    (bytes > 0 && !name.is_empty()).then(|| (begin, bytes, line.len() - within))
+    let end = line.trim_ascii_end().len();
+    (bytes > 0 && !name.is_empty()).then(|| (begin, bytes, end - name.len()..end))
 }
 
 #[cfg(test)]
