@@ -39,7 +39,8 @@ impl PerfMap {
             at += line.len();
             if let (Some(line), Ok(number)) = (line.strip_suffix(b"\n"), u32::try_from(entries.len()))
                 && let Some((addr, bytes, name)) = parse_line(line)
-                && let (Ok(from), Ok(to)) = (u32::try_from(begin + name.start), u32::try_from(begin + name.end))
+                && let (Ok(from), Ok(to)) =
+                    (u32::try_from(begin + name.start), u32::try_from(begin + name.end))
             {
                 entries.push(Entry { begin: addr, number, bytes, name: (from, to) });
             }

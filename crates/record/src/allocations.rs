@@ -178,7 +178,8 @@ impl Sums {
 
 /// The next whole number that a file can have.
 fn whole(number: f64) -> u64 {
-    number.round().clamp(0.0, i64::MAX as f64) as u64
+    // The largest one is none of those that have a fraction.
+    (number.round().max(0.0) as u64).min(i64::MAX.unsigned_abs())
 }
 
 #[cfg(test)]

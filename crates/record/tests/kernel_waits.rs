@@ -207,7 +207,7 @@ fn servers_in(sink: &Sink, function: &str) -> BTreeMap<Option<String>, u64> {
 fn the_server_that_is_waited_for_is_told() {
     let launches = pythons().into_iter().filter(|python| python.version >= (3, 8));
     let launches = launches.map(|python| Launch::script(&python, "python/asks.py"));
-    let php = slip_testkit::phps().into_iter().map(|php| Launch::script(&php, "php/asks.php"));
+    let php = slip_testkit::phps().into_iter().map(|php| Launch::script(&php, "php/bench_asks.php"));
     for launch in launches.chain(php) {
         let Some(mut sampler) = start(Mode::Offcpu) else { return };
         let mut child = launch.start().unwrap();

@@ -91,7 +91,7 @@ fn a_recording_of_a_later_version() {
     bytes[63] += 1;
     let ran = report(&bytes, "md");
     assert_eq!(ran.code, 4, "{}", ran.stderr);
-    let expected = " has format version 5; this slip reads up to 4\n\
+    let expected = " has format version 6; this slip reads up to 5\n\
                     hint: read it with the slip that wrote it, or with a later version than this one\n";
     assert!(ran.stderr.starts_with("error: ") && ran.stderr.ends_with(expected), "{}", ran.stderr);
     assert_eq!(ran.stdout, "");
