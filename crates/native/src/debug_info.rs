@@ -28,7 +28,7 @@ const MAX_UNITS: usize = 1 << 16;
 /// Places that are kept of one file, all together; each has up to 40 bytes.
 const MAX_KEPT: usize = 2 << 20;
 
-/// Longest that one file is looked into, all together. PHP's takes 0.2 s.
+/// Longest that one file is looked into, all together.
 const MAX_WORK: Duration = Duration::from_secs(10);
 
 /// So often it is asked how long that was.

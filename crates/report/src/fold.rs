@@ -96,6 +96,9 @@ pub(crate) const KERNEL: &str = "[kernel.kallsyms]";
 /// deep, which would take for ever to write.
 pub(crate) const MAX_DEPTH: usize = 2_048;
 
+/// Behind the name of a function that was inlined into the one before it.
+pub(crate) const INLINED: &str = " (inlined)";
+
 /// The marker for the missing outer end of a stack.
 pub(crate) const TRUNCATED: &str = "[truncated]";
 
@@ -219,7 +222,7 @@ pub(crate) fn function_label(interner: &Interner, function: &Function, special: 
     if function.kind == FrameKind::Native && file.starts_with('[') {
         return format!("{name} {file}");
     }
-    let name = if function.kind == FrameKind::Inlined { format!("{name} (inlined)").into() } else { name };
+    let name = if function.kind == FrameKind::Inlined { format!("{name}{INLINED}").into() } else { name };
     match (file.is_empty(), function.first_line) {
         (true, _) => name.into_owned(),
         (false, 0) => format!("{name} ({file})"),

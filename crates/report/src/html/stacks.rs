@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use slip_model::{FrameId, FrameKind, Recording};
 
-use crate::fold::Element;
+use crate::fold::{Element, INLINED};
 use crate::stacks::Stacks;
 use crate::summary::FunctionTable;
 use crate::text::clean;
@@ -40,9 +40,13 @@ impl Tree {
             .map(|function| {
                 let name = interner.text(function.name);
                 let name = if name.is_empty() { "[unnamed]" } else { name };
+                let mut name = clean(name).into_owned();
+                if function.kind == FrameKind::Inlined {
+                    name.push_str(INLINED);
+                }
                 self.name(Name {
                     kind: kind(function.kind),
-                    name: clean(name).into_owned(),
+                    name,
                     file: clean(interner.text(function.file)).into_owned(),
                     line: function.first_line,
                 })
