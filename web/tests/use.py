@@ -84,7 +84,7 @@ class Tests:
         page.wait_for_function(f"({INK})('timeline') > 8")
         # The rows with most of it come first; a click on the part of the first one.
         page.locator("#kinds .chip", has_text="WAIT").click()
-        place = page.evaluate(PLACE_OF, ["--k-wait", "timeline"])
+        place = place_of(page, "--k-wait", "timeline")
         page.mouse.click(*place)
         panel = page.locator("#panel")
         assert panel.locator("h3").text_content().startswith("WAIT"), panel.inner_text()
@@ -112,7 +112,7 @@ class Tests:
         page.goto(target.as_uri())
         page.keyboard.press("2")
         page.locator("#kinds .chip", has_text="WAIT").click()
-        page.mouse.click(*page.evaluate(PLACE_OF, ["--k-wait", "timeline"]))
+        page.mouse.click(*place_of(page, "--k-wait", "timeline"))
         text = page.locator("#panel").inner_text()
         assert re.search(rf"waits for redis {re.escape(redis)}; a call to it takes [\d.]+ (µs|ms): ", text), text
         assert redis not in page.locator("#panel .stack li").all_text_contents()
@@ -146,7 +146,7 @@ class Tests:
         page = self.open("flask")
         page.keyboard.press("2")
         page.locator("#kinds .chip", has_text="WAIT").click()
-        page.mouse.click(*page.evaluate(PLACE_OF, ["--k-wait", "timeline"]))
+        page.mouse.click(*place_of(page, "--k-wait", "timeline"))
         text = page.locator("#panel").inner_text()
         assert "In which request these waits were is not known" in text and ".py" in text, text
 
@@ -316,7 +316,7 @@ class Tests:
         assert "This recording has no budget" in page.locator(".budget").inner_text()
         page.keyboard.press("2")
         assert "knows of no requests" in page.locator("#requests-note").text_content()
-        page.mouse.click(*page.evaluate(PLACE_OF, ["--k-wait", "timeline"]))
+        page.mouse.click(*place_of(page, "--k-wait", "timeline"))
         assert page.locator("#panel .stack li").count() > 0
 
     def it_is_served_to_this_machine_alone(self):
@@ -349,6 +349,9 @@ WIDTHS = """() => {
   return changes;
 }"""
 
+# When what is asked for now has been drawn.
+DRAWN = "() => new Promise((then) => requestAnimationFrame(() => requestAnimationFrame(then)))"
+
 # Where on the page the longest run of a colour is in the first rows of a canvas.
 PLACE_OF = """([name, id]) => {
   const canvas = document.getElementById(id);
@@ -371,6 +374,11 @@ PLACE_OF = """([name, id]) => {
   const frame = canvas.getBoundingClientRect();
   return [frame.left + best[1] / devicePixelRatio, frame.top + best[2] / devicePixelRatio];
 }"""
+
+
+def place_of(page, colour, canvas):
+    page.evaluate(DRAWN)
+    return page.evaluate(PLACE_OF, [colour, canvas])
 
 
 def number_of(text):

@@ -25,7 +25,7 @@ const MAX_PATHS: usize = 4_096;
 pub enum Peer {
     /// A port, and an IPv4 address or the end of one of IPv6.
     Port(u16, Ipv4Addr),
-    /// The name of a UNIX socket: what [`hash_of_path`] makes of it.
+    /// A hash of the name of a UNIX socket.
     Path(u64),
 }
 
