@@ -1,14 +1,14 @@
 //! Recordings of allocations: bytes and blocks by place, and what of them is kept. There are no times.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write as _;
 
 use slip_model::{FrameKind, Recording, StackId, State};
 
 use crate::Options;
 use crate::collapsed;
-use crate::fold::{self, Element, FunctionTree, Key, MAX_DEPTH, Place};
+use crate::fold::{FunctionTree, Key, MAX_DEPTH, Place};
 use crate::summary::FunctionTable;
 use crate::table::Table;
 use crate::text::{bytes, clean, code, count, date, duration, place, share};
@@ -75,30 +75,15 @@ pub(crate) fn fold(recording: &Recording, mut refine: impl FnMut(Key) -> Key) ->
 pub(crate) fn collapsed(recording: &Recording, options: &Options) -> String {
     let interner = &recording.interner;
     let tree = FunctionTree::new(interner);
-    let labels: Vec<String> = tree
-        .functions
-        .iter()
-        .map(|function| fold::function_label(interner, function, collapsed::SPECIAL))
-        .collect();
     let (roots, root_of) = collapsed::roots(recording, options.per_worker);
     let sums = fold(recording, |mut key| {
         key.root = root_of[key.root as usize];
         key.stack = tree.node(key.stack);
         key
     });
-    let mut lines: BTreeMap<String, u64> = BTreeMap::new();
-    for (key, sums) in sums {
-        let mut line = roots[key.root as usize].clone();
-        for element in key.elements(tree.path(key.stack)) {
-            line.push(';');
-            line.push_str(match element {
-                Element::Frame(function) => labels[function as usize].as_str(),
-                Element::Marker(marker) => marker,
-            });
-        }
-        let sum = lines.entry(line).or_default();
-        *sum = sum.saturating_add(if options.kept { sums.kept_bytes } else { sums.bytes });
-    }
+    let sums =
+        sums.into_iter().map(|(key, sums)| (key, if options.kept { sums.kept_bytes } else { sums.bytes }));
+    let lines = collapsed::lines(interner, &tree, &roots, sums);
     let mut text = String::new();
     for (line, sum) in lines.into_iter().filter(|(_, sum)| *sum > 0) {
         let _ = writeln!(text, "{line} {sum}");

@@ -4,20 +4,17 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use slip_model::Recording;
+use slip_model::{Interner, Recording};
 
 use crate::Options;
-use crate::fold::{self, Element, FunctionTree};
+use crate::fold::{self, Element, FunctionTree, Key};
 use crate::text::clean_also;
 
 /// Separates frames.
 pub(crate) const SPECIAL: &[char] = &[';'];
 
 pub(crate) fn render(recording: &Recording, options: &Options) -> String {
-    let interner = &recording.interner;
-    let tree = FunctionTree::new(interner);
-    let labels: Vec<String> =
-        tree.functions.iter().map(|function| fold::function_label(interner, function, SPECIAL)).collect();
+    let tree = FunctionTree::new(&recording.interner);
     let (roots, root_of) = roots(recording, options.per_worker);
     let counts = fold::fold(recording, options.include_idle, |_, mut key| {
         key.root = root_of[key.root as usize];
@@ -25,8 +22,31 @@ pub(crate) fn render(recording: &Recording, options: &Options) -> String {
         key
     });
     let has_waits = !recording.waits.is_empty();
+    let counts =
+        counts.into_iter().map(|(key, count)| (key, if has_waits { count.ns } else { count.number }));
+    let lines = lines(&recording.interner, &tree, &roots, counts);
+    let mut text = String::new();
+    for (line, sum) in lines {
+        let count = if has_waits { sum.saturating_add(500) / 1_000 } else { sum };
+        // What rounds to nothing would be a box without width.
+        if count > 0 {
+            let _ = writeln!(text, "{line} {count}");
+        }
+    }
+    text
+}
+
+/// The sum of each line. Of keys the root is one of these, and the stack a node of the tree.
+pub(crate) fn lines(
+    interner: &Interner,
+    tree: &FunctionTree,
+    roots: &[String],
+    sums: impl Iterator<Item = (Key, u64)>,
+) -> BTreeMap<String, u64> {
+    let labels: Vec<String> =
+        tree.functions.iter().map(|function| fold::function_label(interner, function, SPECIAL)).collect();
     let mut lines: BTreeMap<String, u64> = BTreeMap::new();
-    for (key, count) in counts {
+    for (key, number) in sums {
         let mut line = roots[key.root as usize].clone();
         for element in key.elements(tree.path(key.stack)) {
             line.push(';');
@@ -37,17 +57,9 @@ pub(crate) fn render(recording: &Recording, options: &Options) -> String {
         }
         // Names that differ only in what has been cleaned away may end up the same.
         let sum = lines.entry(line).or_default();
-        *sum = sum.saturating_add(if has_waits { count.ns } else { count.number });
+        *sum = sum.saturating_add(number);
     }
-    let mut text = String::new();
-    for (line, sum) in lines {
-        let count = if has_waits { sum.saturating_add(500) / 1_000 } else { sum };
-        // What rounds to nothing would be a box without width.
-        if count > 0 {
-            let _ = writeln!(text, "{line} {count}");
-        }
-    }
-    text
+    lines
 }
 
 /// The distinct beginnings of lines, and which one each thread has.
