@@ -14,7 +14,7 @@ import time
 import urllib.request
 
 from interval import middle, text
-from lab import Books, Stack, children, cpu_ns
+from lab import Books, Stack, children, counting, cpu_ns, programs_ns
 
 #: Most BPF time for a call, us; most CPU more for a call and most calls a second less, per cent.
 BPF_BAR, CPU_BAR, CALLS_BAR = 2.0, 8.0, 5.0
@@ -136,19 +136,6 @@ def measure(pids, redis, seconds, more=()):
     return calls / took, (cpu_ns(pids) - used) / calls, (cpu_ns(more) - own) / calls
 
 
-@contextlib.contextmanager
-def counting():
-    """The kernel counts what programs take; that takes time itself, which it counts as theirs."""
-    switch = "/proc/sys/kernel/bpf_stats_enabled"
-    with open(switch, "w") as file:
-        file.write("1")
-    try:
-        yield
-    finally:
-        with open(switch, "w") as file:
-            file.write("0")
-
-
 def compare(options, pids, redis, books, others):
     variants = {"empty": Ours(books, "empty"), "on": Ours(books, "on"), **others}
     rounds = {name: [] for name in variants}
@@ -167,9 +154,9 @@ def compare(options, pids, redis, books, others):
         for number in range(160):
             variant = ("empty", "on")[number % 2]
             books.tell(variant)
-            calls, taken = redis.calls(), books.bpf_ns()
+            calls, taken = redis.calls(), programs_ns(books.pid)
             time.sleep(SLICE_S)
-            counted[variant].append((books.bpf_ns() - taken) / (redis.calls() - calls) / 1e3)
+            counted[variant].append((programs_ns(books.pid) - taken) / (redis.calls() - calls) / 1e3)
             books.tell("off")
     # What it counts for programs that do nothing is the counting itself.
     empty = statistics.median(counted["empty"])

@@ -58,15 +58,6 @@ class Books:
             sys.exit("error: the books cannot be kept")
         return answer
 
-    def bpf_ns(self):
-        """What all programs have taken so far."""
-        total = 0
-        for path in glob.glob(f"/proc/{self.pid}/fdinfo/*"):
-            with contextlib.suppress(OSError), open(path) as lines:
-                found = re.search(r"^run_time_ns:\s*(\d+)", lines.read(), re.MULTILINE)
-                total += int(found[1]) if found else 0
-        return total
-
     def end(self):
         self.process.stdin.close()
         self.process.wait()
@@ -78,6 +69,29 @@ def cpu_ns(pids):
         for path in glob.glob(f"/proc/{pid}/task/*/schedstat"):
             with contextlib.suppress(OSError), open(path) as line:
                 total += int(line.read().split()[0])
+    return total
+
+
+@contextlib.contextmanager
+def counting():
+    """The kernel counts what programs take; that takes time itself, which it counts as theirs."""
+    switch = "/proc/sys/kernel/bpf_stats_enabled"
+    with open(switch, "w") as file:
+        file.write("1")
+    try:
+        yield
+    finally:
+        with open(switch, "w") as file:
+            file.write("0")
+
+
+def programs_ns(pid):
+    """What all programs that a process has loaded into the kernel have taken so far, as it is counted."""
+    total = 0
+    for path in glob.glob(f"/proc/{pid}/fdinfo/*"):
+        with contextlib.suppress(OSError), open(path) as lines:
+            found = re.search(r"^run_time_ns:\s*(\d+)", lines.read(), re.MULTILINE)
+            total += int(found[1]) if found else 0
     return total
 
 

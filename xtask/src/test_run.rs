@@ -3,7 +3,8 @@
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
@@ -13,6 +14,31 @@ struct Counts {
     failed: u64,
     skipped: u64,
     failures: Vec<String>,
+    /// When each step began.
+    steps: Vec<(String, Instant)>,
+}
+
+/// Steps that take less are not told at the end.
+const LONG: Duration = Duration::from_secs(30);
+
+impl Counts {
+    fn begin(&mut self, name: &str) {
+        say(&format!("== {name}"));
+        self.steps.push((name.to_owned(), Instant::now()));
+    }
+
+    /// The longest steps first, for who wants to know what to cut.
+    fn say_times(&self) {
+        let ends = self.steps.iter().skip(1).map(|(_, begin)| *begin).chain([Instant::now()]);
+        let mut times: Vec<(Duration, &str)> =
+            self.steps.iter().zip(ends).map(|((name, begin), end)| (end - *begin, &**name)).collect();
+        times.sort_unstable_by(|one, other| other.cmp(one));
+        for (time, name) in times.iter().take_while(|(time, _)| *time >= LONG) {
+            say(&format!("took {:4} s: {name}", time.as_secs()));
+        }
+        let whole: Duration = times.iter().map(|(time, _)| *time).sum();
+        say(&format!("took {:4} s: all steps", whole.as_secs()));
+    }
 }
 
 /// Runs all steps, also after a failure, and ends with one line of counts.
@@ -22,6 +48,12 @@ pub(crate) fn run() -> Result<()> {
     fs::write(&skips, "")?;
     let mut counts = Counts::default();
 
+    // Most of it is one thread's work, and what only compiles has room beside it.
+    let release = Command::new("cargo")
+        .args(["build", "-q", "--release", "--locked", "-p", "slip-cli"])
+        .stdin(Stdio::null())
+        .spawn()
+        .context("cannot start cargo")?;
     step(&mut counts, "format", "cargo", &["fmt", "--all", "--check"], &[]);
     let clippy = ["clippy", "-q", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"];
     step(&mut counts, "clippy", "cargo", &clippy, &[]);
@@ -31,13 +63,6 @@ pub(crate) fn run() -> Result<()> {
     let mut shellcheck = vec!["-x"];
     shellcheck.extend(scripts.iter().map(String::as_str));
     step(&mut counts, "shell scripts", "shellcheck", &shellcheck, &[]);
-    step(
-        &mut counts,
-        "release build",
-        "cargo",
-        &["build", "-q", "--release", "--locked", "-p", "slip-cli"],
-        &[],
-    );
     // Outside the workspace, so that nothing above builds them.
     check_alone(&mut counts, "bench/report");
     if Command::new("c++").arg("--version").output().is_ok() {
@@ -46,6 +71,8 @@ pub(crate) fn run() -> Result<()> {
         fs::write(&skips, "fuzz targets: libFuzzer needs c++\n")?;
     }
     step(&mut counts, "programs for the kernel", "bpf/tests/run", &[], &[]);
+    // What follows looks at clocks, and has the machine to itself.
+    join(&mut counts, "release build", release);
     for check in ["types", "boot"] {
         counted_step(&mut counts, "bpf/tests/kernels", &[check], &[])?;
     }
@@ -98,6 +125,7 @@ pub(crate) fn run() -> Result<()> {
     for reason in &reasons {
         say(&format!("skipped: {}", reason.strip_prefix("SKIP ").unwrap_or(reason)));
     }
+    counts.say_times();
     for failure in &counts.failures {
         say(&format!("failed: {failure}"));
     }
@@ -110,10 +138,20 @@ pub(crate) fn run() -> Result<()> {
 
 /// One command that passes or fails as a whole.
 fn step(counts: &mut Counts, name: &str, program: &str, arguments: &[&str], variables: &[(&str, &str)]) {
-    say(&format!("== {name}"));
+    counts.begin(name);
     let mut command = Command::new(program);
     command.args(arguments).envs(variables.iter().copied()).stdin(Stdio::null());
-    if command.status().is_ok_and(|status| status.success()) {
+    count(counts, name, command.status().is_ok_and(|status| status.success()));
+}
+
+/// The end of one that was begun before.
+fn join(counts: &mut Counts, name: &str, mut child: Child) {
+    counts.begin(name);
+    count(counts, name, child.wait().is_ok_and(|status| status.success()));
+}
+
+fn count(counts: &mut Counts, name: &str, has_passed: bool) {
+    if has_passed {
         counts.passed += 1;
     } else {
         counts.failed += 1;
@@ -131,7 +169,7 @@ fn check_alone(counts: &mut Counts, folder: &str) {
 
 /// All tests of the workspace; the counts are those of the runner's own closing lines.
 fn cargo_tests(counts: &mut Counts, skips: &Path) -> Result<()> {
-    say("== tests");
+    counts.begin("tests");
     let mut child = Command::new("cargo")
         .args(["test", "--workspace", "--locked", "--no-fail-fast"])
         .env("SLIP_SKIPS", skips)
@@ -161,7 +199,7 @@ fn cargo_tests(counts: &mut Counts, skips: &Path) -> Result<()> {
 
 /// The PHP extension, built for one PHP version and tested on all its SAPIs.
 fn extension_tests(counts: &mut Counts, version: &str) -> Result<()> {
-    say(&format!("== extension, PHP {version}"));
+    counts.begin(&format!("extension, PHP {version}"));
     let built =
         Command::new("ext/compile").arg(version).env("CFLAGS", "-Werror").stdin(Stdio::null()).output()?;
     let extension = String::from_utf8_lossy(&built.stdout).trim().to_owned();
@@ -194,7 +232,7 @@ fn counted_step(
     variables: &[(&str, &str)],
 ) -> Result<()> {
     let name = format!("{command} {}", arguments.join(" "));
-    say(&format!("== {name}"));
+    counts.begin(name.trim_end());
     let mut child = Command::new(command)
         .args(arguments)
         .envs(variables.iter().copied())

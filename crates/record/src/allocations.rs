@@ -25,8 +25,6 @@ pub(crate) struct Allocations {
     pending: HashMap<u32, Allocation>,
     /// By target: the sizes that blocks are rounded up to, ascending.
     sizes: HashMap<u32, Vec<u32>>,
-    /// Threads that nobody but these blocks tell of, by target and number.
-    pub(crate) threads: HashMap<(u32, u32), ThreadId>,
     /// Of all targets that there were.
     pub(crate) own_memory: BTreeSet<OwnMemory>,
     /// Blocks that were told.
@@ -69,7 +67,6 @@ impl Allocations {
         self.sizes.remove(&id);
         self.live.retain(|(of, _), _| *of != id);
         self.pending.retain(|_, allocation| allocation.id != id);
-        self.threads.retain(|(of, _), _| *of != id);
     }
 
     /// A block whose look is yet to come; back comes one of that thread whose look has been lost.

@@ -8,13 +8,13 @@ use slip_remote::{LiveProcess, OpenError};
 use slip_zend::CodeCache;
 
 use crate::native_code::Files;
-use crate::native_stacks::{NativeStacks, splice};
+use crate::native_stacks::NativeStacks;
 use crate::outside::Options;
 use crate::process::{SAME_PROGRAM_INTERVAL_NS, comm, has_interpreter, innermost, title};
 use crate::{Sink, TargetIssue};
 
 /// Threads whose names are kept: a program may start new ones all the time.
-const MAX_THREADS: usize = 65_536;
+pub(crate) const MAX_THREADS: usize = 65_536;
 
 /// A process that runs no interpreter.
 #[derive(Debug)]
@@ -86,12 +86,9 @@ impl BareProcess {
         sink: &mut Sink,
     ) -> Sample {
         let thread = self.thread(look.tid, sink);
-        let mut stack = StackId(0);
-        if let Some(copy) = copy {
-            let walk = self.natives.walk(self.memory.pid(), now_ns, copy, files, &mut sink.interner);
-            let frames = splice(&[], &walk, &mut sink.interner);
-            stack = frames.into_iter().fold(stack, |stack, frame| sink.interner.push(stack, frame));
-        }
+        let stack = copy.map_or(StackId(0), |copy| {
+            self.natives.stack(self.memory.pid(), now_ns, copy, files, &mut sink.interner)
+        });
         let state = if look.wait.is_some() { State::default() } else { State::ON_CPU };
         Sample { time_ns, thread, stack, state, request: RequestId(0) }
     }

@@ -5,8 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use slip_model::{
-    Endpoint, Frame, FrameId, FrameKind, Mode, Request, RequestId, Sample, StackId, State, Thread, Wait,
-    WaitReason,
+    Endpoint, Frame, FrameId, FrameKind, Mode, Request, RequestId, Sample, StackId, State, Wait, WaitReason,
 };
 use slip_probe::{
     Allocation, BudgetProbe, CopiedStack, Event, Look, NativeCopy, Peers, Probe, ProbeError, ProbeOptions,
@@ -25,7 +24,7 @@ use crate::malloc::{OwnMemory, allocation_hooks, own_memory};
 use crate::native_code::Files;
 use crate::native_stacks::{NativeStacks, splice};
 use crate::outside::Options;
-use crate::process::{Sampled, WatchedProcess, comm, has_interpreter, unreadable_stack};
+use crate::process::{Sampled, WatchedProcess, has_interpreter, unreadable_stack};
 use crate::schedule::{monotonic_ns, sleep_until};
 use crate::trace::{NoStack, OnCall, Trace};
 use crate::{Sampler, Sink, TargetIssue};
@@ -473,18 +472,11 @@ impl KernelSampler {
         sink: &mut Sink,
     ) {
         let (Some(allocations), Some(target)) =
-            (&mut self.allocations, self.processes.iter().find(|target| target.id == allocation.id))
+            (&mut self.allocations, self.processes.iter_mut().find(|target| target.id == allocation.id))
         else {
             return;
         };
-        let thread = match target.process.thread_named(allocation.tid) {
-            Some(known) => known,
-            None => *allocations.threads.entry((allocation.id, allocation.tid)).or_insert_with(|| {
-                let (process, tid) = (target.process.id(), allocation.tid);
-                let name = comm(target.process.pid(), tid, &mut sink.interner);
-                sink.add_thread(Thread { process, tid, name, ..Thread::default() })
-            }),
-        };
+        let thread = target.process.any_thread(allocation.tid, sink);
         let stack = if is_unreadable { unreadable_stack(sink) } else { StackId(0) };
         allocations.taken(allocation, &Sample { time_ns, thread, stack, ..Sample::default() });
         sink.totals.allocations = allocations.told;
@@ -558,7 +550,18 @@ impl KernelSampler {
             return;
         };
         if look.is_foreign || target.is_gone {
-            // A thread that has nothing to do with the interpreter.
+            // A thread that has nothing to do with the interpreter has native frames alone.
+            if look.is_foreign
+                && let Some(copy) = native
+            {
+                let thread = target.process.any_thread(look.tid, sink);
+                let pid = target.process.pid();
+                let stack = target.natives.stack(pid, now_ns, &copy, &self.files, &mut sink.interner);
+                let stack = self.kernel_stacks.push(stack, &look.kernel, &mut sink.interner);
+                let time_ns = look.time_ns.saturating_sub(start_ns);
+                sink.push(Sample { time_ns, thread, stack, state: State::ON_CPU, ..Sample::default() });
+                return;
+            }
             let reason = if look.is_foreign { NoStack::NoCode } else { NoStack::Unreadable };
             self.see_slow(look, Err(reason));
             return;
@@ -707,7 +710,9 @@ impl Sampler for KernelSampler {
                  them have called which of the interpreter's, `[not spliced]` stands between them",
             ][..]
         } else {
-            &["C functions below Python code, and native frames, are not shown"]
+            &[
+                "C functions below Python code, native frames, and threads that run nothing of the interpreter's are not shown",
+            ]
         };
         let always = always.into_iter().chain(natives.iter().copied());
         let is_without = self.options.without_kernel_stacks.then_some("what runs in the kernel is not shown");

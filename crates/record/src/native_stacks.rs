@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use slip_model::{Frame, FrameId, FrameKind, Interner, Step, StringId};
+use slip_model::{Frame, FrameId, FrameKind, Interner, StackId, Step, StringId};
 use slip_native::{End, Registers, SourceFrame};
 use slip_probe::NativeCopy;
 
@@ -106,6 +106,19 @@ impl NativeStacks {
             }
         }
         NativeWalk { steps, is_whole: walk.end == End::Outermost }
+    }
+
+    /// The whole of one on which no interpreter has frames.
+    pub(crate) fn stack(
+        &mut self,
+        pid: u32,
+        now_ns: u64,
+        copy: &NativeCopy,
+        files: &Files,
+        interner: &mut Interner,
+    ) -> StackId {
+        let walk = self.walk(pid, now_ns, copy, files, interner);
+        walk.steps.iter().fold(StackId(0), |stack, step| interner.push(stack, step.frame))
     }
 
     /// Whether the call at an address is that of a function which runs what is interpreted.

@@ -4,7 +4,7 @@ mod bunch;
 mod points;
 mod tasks;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use slip_cpython::Interpreter;
@@ -18,6 +18,7 @@ use slip_remote::{
 };
 use slip_zend::{CodeCache, Engine, Phase, PhpReading};
 
+use crate::bare::MAX_THREADS;
 use crate::outside::Options;
 use crate::tasks::TaskReader;
 use crate::title;
@@ -51,6 +52,8 @@ pub(crate) struct WatchedProcess {
     reader: Reader,
     /// In the order of the last sample.
     threads: Vec<WatchedThread>,
+    /// Threads that have run nothing of the interpreter's so far, by the host's numbers.
+    foreign: HashMap<u32, ThreadId>,
     request: Option<Request>,
     request_key: u64,
     failures: u32,
@@ -123,6 +126,7 @@ impl WatchedProcess {
             in_namespace: ns_pid != pid,
             reader,
             threads: Vec::new(),
+            foreign: HashMap::new(),
             request: None,
             request_key: 0,
             failures: 0,
@@ -378,6 +382,22 @@ impl WatchedProcess {
     /// The thread that the host numbers so; `None` if it was never seen.
     pub(crate) fn thread_named(&self, tid: u32) -> Option<ThreadId> {
         self.threads.iter().find(|thread| thread.known.tid == tid).map(|thread| thread.known.id)
+    }
+
+    /// The same of one that may have nothing to do with the interpreter; it becomes known.
+    pub(crate) fn any_thread(&mut self, tid: u32, sink: &mut Sink) -> ThreadId {
+        if let Some(known) = self.thread_named(tid) {
+            return known;
+        }
+        let (process, pid) = (self.id, self.pid());
+        // A program may start new ones all the time.
+        if self.foreign.len() >= MAX_THREADS {
+            self.foreign.clear();
+        }
+        *self.foreign.entry(tid).or_insert_with(|| {
+            let name = comm(pid, tid, &mut sink.interner);
+            sink.add_thread(Thread { process, tid, name, ..Thread::default() })
+        })
     }
 
     /// Threads that wait now, by the number that the host has for them, read from outside. Those that cannot be read now are
@@ -636,7 +656,14 @@ impl WatchedProcess {
         let name = if reading.name.0 == 0 { comm(pid, tid, &mut sink.interner) } else { reading.name };
         let mut known =
             Thread { process: self.id, tid, interpreter: reading.interpreter, name, ..Thread::default() };
-        known.id = sink.add_thread(known);
+        known.id = match self.foreign.remove(&tid) {
+            Some(id) => {
+                known.id = id;
+                sink.update_thread(known);
+                id
+            }
+            None => sink.add_thread(known),
+        };
         let mut activity = self.asks_activity.then(|| ActivityReader::open(pid, tid).ok()).flatten();
         if let Some(activity) = &mut activity {
             activity.watch(tid);

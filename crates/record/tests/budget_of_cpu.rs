@@ -32,7 +32,7 @@ fn a_cpu_that_others_have_is_told() {
         let Some(watched) = Watched::start(&build, &computes()) else { return };
         pin(&watched.fpm.workers());
         let hogs = Hogs::start(8);
-        let drag_ns = fetch_all(&watched.fpm);
+        let drag_ns = watched.blocked_ns(fetch_all(&watched.fpm));
         drop(hogs);
         let (budget, _) = watched.finish(REQUESTS);
         assert_most(ready_ns(&budget), drag_ns, &format!("{}: 8 hogs", build.label()));
@@ -49,10 +49,11 @@ fn workers_that_take_each_others_cpu_are_told() {
         let Some(watched) = Watched::start_pool(&build, pool, &computes()) else { return };
         pin(&watched.fpm.workers());
         let fpm = &watched.fpm;
-        let drag_ns: u64 = thread::scope(|scope| {
+        let told_ns = thread::scope(|scope| {
             let clients: Vec<_> = (0..6).map(|_| scope.spawn(|| fetch_all(fpm))).collect();
             clients.into_iter().map(|client| client.join().unwrap()).sum()
         });
+        let drag_ns = watched.blocked_ns(told_ns);
         let (budget, _) = watched.finish(6 * REQUESTS);
         assert_most(ready_ns(&budget), drag_ns, &format!("{}: 6 workers", build.label()));
         let first = &budget.takers[0];
@@ -71,7 +72,7 @@ fn a_quota_that_holds_a_worker_back_is_told() {
         let fpm = Fpm::start_pool(&build, Pool::default(), &[("index.php", &computes())]);
         quota.add(&fpm.workers());
         let Some(watched) = Watched::of(fpm) else { return };
-        let drag_ns = fetch_all(&watched.fpm);
+        let drag_ns = watched.blocked_ns(fetch_all(&watched.fpm));
         let (budget, _) = watched.finish(REQUESTS);
         assert_most(ready_ns(&budget), drag_ns, &format!("{}: quota", build.label()));
         // What of it was the quota's: the worker is not alone on the machine, and each CPU that it has been on counts.

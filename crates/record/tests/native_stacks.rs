@@ -51,6 +51,13 @@ __attribute__((noinline)) void outer(int *list) { for (int i = 0; i < 900; i++) 
 int main(void) { static int list[900]; puts("ready"); fflush(stdout); for (;;) outer(list); }
 "#;
 
+const LIBRARY: &str = r#"
+#include <pthread.h>
+__attribute__((noinline)) void turn(volatile unsigned *value) { for (int i = 0; i < 1000; i++) *value = *value * 1664525u + 1013904223u; }
+static void *spin(void *none) { static volatile unsigned value; for (;;) turn(&value); return none; }
+int start(void) { pthread_t thread; return pthread_create(&thread, 0, spin, 0); }
+"#;
+
 const CPP: &str = r#"
 #include <cstdio>
 #include <cstdlib>
@@ -198,6 +205,33 @@ fn a_program_without_an_interpreter_is_its_native_functions() {
     assert!(count(&stacks, &wanted[..3]) * 10 > stacks.len() * 8, "{:?}", stacks.last());
     assert!(count(&stacks, &wanted) > 0, "{:?}", stacks.iter().max_by_key(|stack| stack.len()));
     assert_eq!(count(&stacks, &[(FrameKind::Marker, "[not spliced]")]), 0);
+}
+
+#[test]
+fn a_thread_that_runs_nothing_of_the_interpreter_s_is_its_native_functions() {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, library) = (folder.path().join("spins.c"), folder.path().join("spins.so"));
+    std::fs::write(&source, LIBRARY).unwrap();
+    if !Command::new("gcc")
+        .args(["-O2", "-shared", "-fPIC", "-pthread", "-o"])
+        .args([&library, &source])
+        .status()
+        .is_ok_and(|ran| ran.success())
+    {
+        return skip("a library of our own", "gcc does not compile it");
+    }
+    let script = format!(
+        "import ctypes, time; ctypes.CDLL('{}').start(); print('ready', flush=True); time.sleep(1000)",
+        library.display()
+    );
+    let Some(stacks) = stacks_of(Command::new("/usr/bin/python3").args(["-c", &script])) else { return };
+    use FrameKind::{Native, Python};
+    let spins = count(&stacks, &[(Native, "spin"), (Native, "turn")]);
+    assert!(spins * 10 > stacks.len() * 8, "{spins} of {}: {:?}", stacks.len(), stacks.last());
+    let is_mixed = |stack: &&Names| {
+        stack.iter().any(|(_, name)| name == "turn") && stack.iter().any(|(kind, _)| *kind == Python)
+    };
+    assert_eq!(stacks.iter().filter(is_mixed).count(), 0);
 }
 
 #[test]

@@ -8,6 +8,7 @@ pub(crate) mod keeper;
 pub(crate) mod php;
 pub(crate) mod python;
 pub(crate) mod servers;
+pub(crate) mod stolen;
 
 use std::env;
 use std::ops::Range;
