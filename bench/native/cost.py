@@ -66,7 +66,7 @@ def shares_of_programs(sampler, variants, workers, load, draw):
                 taken, used = programs_ns(sampler.process.pid) - taken, cpu_ns(workers) - used
                 sampler.turn("none")
                 found[variant].append(100 * taken / (used - taken))
-    return {variant: middle(values) for variant, values in found.items()}
+    return found
 
 
 def main():
@@ -74,7 +74,7 @@ def main():
     parser.add_argument("--program", required=True)
     parser.add_argument("--workers", required=True)
     parser.add_argument("--url", required=True)
-    parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--seconds", type=float, default=300)
     options = parser.parse_args()
     workers = [int(pid) for pid in options.workers.split()]
     load, sampler, draw = Load(options.url, len(workers), REQUESTS, PATHS), Sampler(options.program, workers), random.Random(2)
@@ -103,16 +103,18 @@ def main():
     print(f"{len(rounds)} rounds of {SLICES * REQUESTS} requests, {statistics.median(r['none'] for r in rounds) / 1e6:.1f} ms of CPU each alone")
     for (more, than), value in extra.items():
         print(f"workers' CPU per request, {more} beside {than}: {text(value)} %")
+    added = middle([one - other for one, other in zip(shares["native"], shares["plain"])])
+    shares = {variant: middle(values) for variant, values in shares.items()}
     for variant, value in shares.items():
         print(f"{variant}: programs take {text(value)} % of the workers' CPU, we {statistics.median(own[variant]):.2f} % of a core")
     print(f"{answer['samples']} samples, {answer['lost']} failed")
     print(
         f"result: at {HZ} Hz programs take {text(shares['native-cpu'])} % of the workers' CPU with native stacks (bar {BAR:.0f}), {text(shares['cpu'])} without; "
-        f"with waits counted as well {text(shares['native'])} (bar {BAR:.0f}) and {text(shares['plain'])}, {COUNTED} slices of each; "
+        f"beside waits, which take {text(shares['plain'])}, native stacks take {text(added)} (bar {BAR:.0f}); {COUNTED} slices of each; "
         f"CPU per request, all in all: {text(extra['native-cpu', 'none'])} and {text(extra['cpu', 'none'])} % more, "
         f"with waits {text(extra['native', 'none'])} and {text(extra['plain', 'none'])}; {len(rounds)} rounds"
     )
-    return 0 if max(shares["native-cpu"][2], shares["native"][2]) <= BAR else 1
+    return 0 if max(shares["native-cpu"][2], added[2]) <= BAR else 1
 
 
 if __name__ == "__main__":
