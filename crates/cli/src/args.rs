@@ -106,9 +106,9 @@ pub(crate) struct RecordOptions {
     /// Samples per second and thread, 1 to 20000
     #[arg(short, long, value_name = "HZ", default_value = "99", value_parser = clap::value_parser!(u32).range(1..=20_000))]
     pub(crate) rate: u32,
-    /// Which moments count
-    #[arg(short, long, value_enum, default_value_t = ModeName::Wall)]
-    pub(crate) mode: ModeName,
+    /// Which moments count: by default `wall`, and `cpu` with `--native`, as native functions are shown of what runs
+    #[arg(short, long, value_enum)]
+    pub(crate) mode: Option<ModeName>,
     /// Sample tasks of asyncio in the place of threads, each below those that wait for it: those that run, or all. CPython 3.14
     /// on, from outside
     #[arg(long = "async", value_enum, value_name = "WHICH", num_args = 0..=1, default_missing_value = "running")]
@@ -171,6 +171,13 @@ pub(crate) struct RecordOptions {
     /// And this page is tried, with this extension.
     #[arg(skip)]
     pub(crate) trial: Option<(TrialPage, Option<PathBuf>)>,
+}
+
+impl RecordOptions {
+    /// Which moments count.
+    pub(crate) fn mode(&self) -> ModeName {
+        self.mode.unwrap_or(if self.native { ModeName::Cpu } else { ModeName::Wall })
+    }
 }
 
 #[derive(Debug, ClapArgs)]

@@ -131,7 +131,7 @@ fn how(options: &DoctorOptions) -> Result<RecordOptions, Failure> {
         command: options.command.clone(),
         duration: options.duration.or_else(|| (!is_started).then_some(SECONDS)),
         rate: RATE_HZ,
-        mode: ModeName::Wall,
+        mode: Some(ModeName::Wall),
         tasks: None,
         sampler: SamplerName::Auto,
         output: None::<PathBuf>,

@@ -129,7 +129,7 @@ pub(crate) fn record(options: &RecordOptions, path: &Path, in_file: &str) -> Res
     slip_record::use_huge_pages();
     let stop = Arc::new(AtomicBool::new(false));
     listen(&stop)?;
-    let mode = if options.alloc { Mode::Alloc } else { Mode::from(options.mode) };
+    let mode = if options.alloc { Mode::Alloc } else { Mode::from(options.mode()) };
     // Allocations have no clock.
     let interval_ns = if options.alloc { 0 } else { 1_000_000_000 / u64::from(options.rate) };
     let mut chosen = choose(options, interval_ns)?;
@@ -248,7 +248,7 @@ pub(crate) fn record(options: &RecordOptions, path: &Path, in_file: &str) -> Res
 
 /// What is asked for that there is only with Python, by this sampler.
 fn refused_for_php(options: &RecordOptions, sampler: &str) -> Option<Failure> {
-    let (what, hint) = match options.mode {
+    let (what, hint) = match options.mode() {
         ModeName::Gil => {
             ("PHP has no global interpreter lock", "`--mode cpu` counts the moments in which a worker runs")
         }

@@ -39,7 +39,7 @@ impl WhyOutside {
 
 pub(crate) fn look_of(options: &RecordOptions) -> OutsideOptions {
     OutsideOptions {
-        mode: Mode::from(options.mode),
+        mode: Mode::from(options.mode()),
         keep_query: options.keep_query,
         pause: options.pause,
         without_kernel_stacks: options.no_kernel_stacks,
@@ -63,7 +63,7 @@ impl From<TasksName> for TaskChoice {
 fn unseen_by_the_kernel(options: &RecordOptions) -> Option<(&'static str, &'static str)> {
     let asked = [
         (options.tasks.is_some(), ("the tasks of asyncio", "--async")),
-        (options.mode == ModeName::Exception, ("who handles an exception", "--mode exception")),
+        (options.mode() == ModeName::Exception, ("who handles an exception", "--mode exception")),
         (options.opcodes, ("which instruction is executed", "--opcodes")),
     ];
     asked.into_iter().find_map(|(is_asked, what)| is_asked.then_some(what))
@@ -129,7 +129,7 @@ pub(crate) fn status_of(error: &ProbeError) -> u8 {
 /// The sampler that was asked for, or the best that can be had.
 pub(crate) fn choose(options: &RecordOptions, interval_ns: u64) -> Result<Chosen, Failure> {
     let how = look_of(options);
-    if options.tasks.is_some() && options.mode == ModeName::Exception {
+    if options.tasks.is_some() && options.mode() == ModeName::Exception {
         return Err(Failure::new(failure::USAGE, "which task handles an exception is not known")
             .hint("`--mode exception` goes with threads, without `--async`"));
     }

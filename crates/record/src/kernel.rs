@@ -22,7 +22,7 @@ use crate::debuginfod::Debuginfod;
 use crate::kernel_stacks::KernelStacks;
 use crate::malloc::{OwnMemory, allocation_hooks, own_memory};
 use crate::native_code::Files;
-use crate::native_stacks::{NativeStacks, splice};
+use crate::native_stacks::{NativeStacks, NativeWalk, splice};
 use crate::outside::Options;
 use crate::process::{Sampled, WatchedProcess, has_interpreter, unreadable_stack};
 use crate::schedule::{monotonic_ns, sleep_until};
@@ -603,10 +603,13 @@ impl KernelSampler {
             }
             (Some(mut sample), None) => {
                 if !sample.state.has(State::IDLE) {
-                    if let Some(copy) = native {
+                    if self.options.native {
                         let steps = if sample.stack.0 == 0 { Vec::new() } else { target.process.steps(sink) };
                         let pid = target.process.pid();
-                        let walk = target.natives.walk(pid, now_ns, &copy, &self.files, &mut sink.interner);
+                        // One for which the ring had no room is missing.
+                        let walk = native.map_or_else(NativeWalk::default, |copy| {
+                            target.natives.walk(pid, now_ns, &copy, &self.files, &mut sink.interner)
+                        });
                         let frames = splice(&steps, &walk, &mut sink.interner);
                         let push = |stack, frame| sink.interner.push(stack, frame);
                         sample.stack = frames.into_iter().fold(StackId(0), push);

@@ -371,6 +371,8 @@ mod tests {
         apart.steps[2].is_part = true;
         let frames = splice(&steps(&[0, 1, 0, 2]), &apart, &mut Interner::new());
         assert_eq!(frames, [1, 2, 0].map(FrameId), "this may be a loop, and the last one have no frame yet");
+        // Nothing was copied.
+        assert_eq!(spliced(&[0, 1, 0, 2], &[], false), [1, 2, 0]);
         // Outer frames are missing.
         assert_eq!(spliced(&[2, 0, 3], &[101, LOOP, 102], true), [2, 3, 0, 102]);
     }

@@ -36,6 +36,15 @@ def main():
 main()
 ";
 
+/// Its stack is longer than what is copied of it.
+const DEEP: &str = "
+def dive(depth):
+    return list(map(dive, [depth - 1])) if depth else sum(range(20000))
+print('ready', flush=True)
+while True:
+    dive(90)
+";
+
 const PHP: &str = r#"
 function inner($a, $b) { return $a <=> $b; }
 function outer($value) { $list = array_fill(0, 60, 5); usort($list, 'inner'); return $value; }
@@ -96,6 +105,11 @@ type Names = Vec<(FrameKind, String)>;
 
 /// The stacks of samples of a program; `None` if they cannot be had here.
 fn stacks_of(command: &mut Command) -> Option<Vec<Names>> {
+    stacks_after(command, |_| ())
+}
+
+/// The same, when nobody takes what the kernel tells before `wait` has returned.
+fn stacks_after(command: &mut Command, wait: impl FnOnce(u32)) -> Option<Vec<Names>> {
     let options = OutsideOptions { mode: Mode::Cpu, native: true, ..OutsideOptions::default() };
     let mut sampler = match KernelSampler::start(options, INTERVAL_NS) {
         Ok(sampler) => sampler,
@@ -112,6 +126,7 @@ fn stacks_of(command: &mut Command) -> Option<Vec<Names>> {
     BufReader::new(child.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let (mut sink, begin, begin_ns) = (Sink::new(), Instant::now(), monotonic_ns());
     sampler.add(child.0.id(), 0, &mut sink).unwrap();
+    wait(child.0.id());
     let mut stacks = Vec::new();
     while stacks.len() < LOOKS {
         assert!(begin.elapsed() < PATIENCE, "{} samples", stacks.len());
@@ -183,6 +198,32 @@ fn functions_of_interpreters_are_where_their_loops_run_them() {
             (PhpInternal, "usort"),
         ];
         check(&php.label, &stacks, &wanted);
+    }
+}
+
+#[test]
+fn a_stack_whose_native_part_had_no_room_says_so() {
+    // At 1 kHz, 16 KB each.
+    const TIME_NS: u64 = 2_000_000_000;
+    let run_ns = |pid: u32| -> u64 {
+        let told = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap();
+        told.split(' ').next().unwrap().parse().unwrap()
+    };
+    let fill = |pid| {
+        let (begin, begin_ns) = (Instant::now(), run_ns(pid));
+        while run_ns(pid) < begin_ns + TIME_NS {
+            assert!(begin.elapsed() < PATIENCE, "the program has run for {} ns", run_ns(pid) - begin_ns);
+            std::thread::yield_now();
+        }
+    };
+    let Some(stacks) = stacks_after(Command::new("/usr/bin/python3").args(["-c", DEEP]), fill) else {
+        return;
+    };
+    let is_native = |stack: &&Names| stack.iter().any(|(kind, _)| *kind == FrameKind::Native);
+    let without: Vec<&Names> = stacks.iter().filter(|stack| !is_native(stack)).collect();
+    assert!(!without.is_empty(), "each of {} had room", stacks.len());
+    for stack in without {
+        assert_eq!(stack.last(), Some(&(FrameKind::Marker, "[not spliced]".to_owned())), "{stack:?}");
     }
 }
 

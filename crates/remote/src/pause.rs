@@ -94,6 +94,7 @@ fn signal(pidfd: &OwnedFd, signal: libc::c_int) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead as _, BufReader};
     use std::process::{Child, Command, Stdio};
 
     use super::*;
@@ -105,8 +106,11 @@ mod tests {
     impl Target {
         fn start(script: &str) -> (Self, LiveProcess) {
             let mut command = Command::new("sh");
-            command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-            let target = Self(command.spawn().unwrap());
+            command.args(["-c", &format!("echo ready; {script}")]).stderr(Stdio::null());
+            let mut target = Self(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
+            // Else it may wait for its own file to be read, which counts as standing.
+            let mut line = String::new();
+            BufReader::new(target.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
             let process = LiveProcess::open(target.0.id()).unwrap();
             (target, process)
         }

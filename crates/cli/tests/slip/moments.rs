@@ -86,6 +86,8 @@ fn a_call_from_c_is_marked() {
         assert_eq!(count(&stacks, |stack| stack.contains("sorts;key")), 0, "{}: {stacks:?}", python.label);
         assert_eq!(count(&stacks, |stack| !stack.starts_with("<module>")), 0, "{}: {stacks:?}", python.label);
         assert!(report["recording"]["target"].as_str().unwrap().ends_with(" --native"));
+        // Unless another mode is asked for.
+        assert_eq!(report["recording"]["mode"], "cpu");
         let (stacks, ..) = record(&target, "--sampler outside");
         assert_eq!(count(&stacks, |stack| stack.contains("<native>")), 0, "{}", python.label);
     }
