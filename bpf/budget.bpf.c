@@ -399,9 +399,9 @@ static __always_inline int note_arrival(struct sock *socket)
 	if (options.does_nothing || !arrival) {
 		return 0;
 	}
+	__u64 now = bpf_ktime_get_ns();
 	struct exchange *exchange = exchange_of_client(socket);
 	if (exchange) {
-		__u64 now = bpf_ktime_get_ns();
 		/* Where nobody tells when the server begins to send, that it has is told only after this. */
 		note_answered(exchange, now);
 		note_answer(exchange, now);
@@ -416,7 +416,11 @@ static __always_inline int note_arrival(struct sock *socket)
 	}
 	exchange = exchange_of_server(socket);
 	if (exchange) {
-		note_delivered(exchange, bpf_ktime_get_ns());
+		note_delivered(exchange, now);
+		if (now - exchange->foreign_ns < FOREIGN_NS) {
+			arrival->time_ns = 0;
+			return 0;
+		}
 	}
 	struct connection *connection = kept_of(socket, false);
 	if (!connection && is_for_target(socket)) {
@@ -424,10 +428,12 @@ static __always_inline int note_arrival(struct sock *socket)
 	}
 	if (!connection) {
 		/* Of no target, or of one that has never used it. */
+		if (exchange) {
+			exchange->foreign_ns = now;
+		}
 		arrival->time_ns = 0;
 		return 0;
 	}
-	__u64 now = bpf_ktime_get_ns();
 	arrival->time_ns = now;
 	arrival->role = connection->role;
 	arrival->endpoint = connection->endpoint;

@@ -16,12 +16,15 @@
 
 /* Where calls come faster than one in so long, one of 2^CHOSEN_BITS is looked at for all of them, chosen by chance, and each that takes
  * long for itself. So sums and quantiles are right on average, and the fastest clients pay least. */
-#define UNHURRIED_NS 1000000
+#define UNHURRIED_NS 10000000
 #define CHOSEN_BITS 3
 #define LONG_NS 200000
 
 /* One that was not used for so long leaves its place to another. */
 #define UNUSED_NS 1000000000
+
+/* Whether the server is a target is asked once in so long. */
+#define FOREIGN_NS 100000000
 
 /* Who had a CPU is told only of a thread that was ready for so long. */
 #define TAKEN_NS 20000
@@ -57,7 +60,9 @@ struct exchange {
 	__u64 handshake_ns;
 	/* The first data that has come and was not read yet by an event loop: since when. */
 	__u64 unread_ns;
-	__u64 reserved[2];
+	/* When its server was found to be no target. */
+	__u64 foreign_ns;
+	__u64 reserved;
 
 	/* By the client: a call is open from its begin until an answer ends it. */
 	__u64 begin_ns, sent_ns, ended_ns;

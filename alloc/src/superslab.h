@@ -53,6 +53,8 @@ struct __attribute__((aligned(4096))) superslab {
 	uint32_t zero_slabs;
 	/* None of its slabs was taken or given since the last turn of decay. */
 	bool is_quiet;
+	/* The kernel may have given it a huge page, and so memory to slabs that were never taken. */
+	bool is_filled;
 	/* Superslabs of the large block. */
 	size_t run;
 	slab_t slabs[SLABS_IN_SUPERSLAB];

@@ -1,4 +1,6 @@
 /* What is free goes back to the kernel while the program goes on, also if that needs little and if single blocks are left everywhere. */
+#include <sys/mman.h>
+
 #include "../src/decay.h"
 #include "../src/heap.h"
 #include "../src/options.h"
@@ -68,9 +70,73 @@ static void leave_one_in_each(void)
 	}
 }
 
+static size_t resident_pages(void *start, size_t bytes)
+{
+	static unsigned char states[SUPERSLAB_BYTES / 4096];
+	size_t count = 0;
+	CHECK(bytes <= SUPERSLAB_BYTES && mincore(start, bytes, states) == 0);
+	for (size_t at = 0; at < bytes / 4096; at++) {
+		count += states[at] & 1;
+	}
+	return count;
+}
+
+/* Nor does what describes superslabs that are free keep memory. */
+static void forget_descriptions(void)
+{
+	options.decay_ms = -1;
+	bool is_zero;
+	size_t first = heap_take_superslabs(3, &is_zero);
+	CHECK(first != HEAP_NONE);
+	superslab_t *described = &region.superslabs[first];
+	for (unsigned at = 0; at < 3; at++) {
+		described[at].slabs[SLABS_IN_SUPERSLAB - 1].run = 0;
+	}
+	heap_give_superslabs(first, 3);
+	CHECK(resident_pages(described, 3 * sizeof *described) >= 3);
+	heap_decay();
+	heap_decay();
+	CHECK(resident_pages(described, 3 * sizeof *described) == 0);
+}
+
+/* With a huge page the first touch of a superslab gives memory to all of its slabs. Stands for that: this one touches what it was not given. */
+static void empty_what_was_filled(void)
+{
+	options.decay_ms = -1;
+	enum { SLABS = 20 * SLABS_IN_SUPERSLAB };
+	static size_t slabs[SLABS];
+	bool is_zero;
+	heap_trim();
+	for (unsigned at = 0; at < SLABS; at++) {
+		slabs[at] = heap_take_slabs(1, &is_zero);
+		CHECK(slabs[at] != HEAP_NONE);
+	}
+	/* Of one that had no slab in use before. */
+	size_t begun = slabs[SLABS - 1];
+	superslab_t *superslab = region_superslab(begun);
+	char *start = region_address(begun - begun % SLABS_IN_SUPERSLAB);
+	unsigned free_slabs = (unsigned)__builtin_popcount(superslab->free_slabs & superslab->zero_slabs);
+	CHECK(superslab->is_filled && free_slabs > 0);
+	for (unsigned at = 0; at < SLABS_IN_SUPERSLAB; at++) {
+		if ((superslab->free_slabs & superslab->zero_slabs) >> at & 1) {
+			*(volatile char *)(start + at * SLAB_BYTES) = 0;
+		}
+	}
+	size_t kept = heap_count().kept_bytes, before = resident_pages(start, SUPERSLAB_BYTES);
+	CHECK(before >= free_slabs);
+	heap_decay();
+	heap_decay();
+	CHECK(resident_pages(start, SUPERSLAB_BYTES) <= before - free_slabs && heap_count().kept_bytes <= kept);
+	for (unsigned at = 0; at < SLABS; at++) {
+		heap_give_slabs(slabs[at], 1);
+	}
+}
+
 int main(void)
 {
 	shrink_and_serve();
 	leave_one_in_each();
+	forget_descriptions();
+	empty_what_was_filled();
 	return 0;
 }

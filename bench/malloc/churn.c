@@ -1,8 +1,8 @@
 /* A program that grows and shrinks, for minutes of a server's day in seconds. usage: churn
  *
- * Six phases; after each the program serves for some seconds: a few hundred blocks are taken and given again every 10 ms, so that an
+ * Eight phases; after each the program serves for some seconds: a few hundred blocks are taken and given again every 10 ms, so that an
  * allocator which gives memory back when it is called is called. Prints a line every 50 ms: milliseconds, phase (0 while it grows or shrinks),
- * kB that live, resident kB without the table of blocks. All of each block is written. */
+ * kB that live, kB that are resident more than before the first block. All of each block is written. */
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -27,6 +27,7 @@ static entry_t *table;
 static size_t count, live_bytes;
 static uint32_t state = 42;
 static int statm;
+static long begun_kb;
 static uint64_t begun_ms, looked_ms;
 
 static uint64_t now_ms(void)
@@ -46,7 +47,7 @@ static long resident_kb(void)
 		text[length] = 0;
 		sscanf(text, "%*d %ld", &pages);
 	}
-	return pages * 4 - (long)(MOST_BLOCKS * sizeof *table / 1024);
+	return pages * 4;
 }
 
 static void look(int phase)
@@ -54,7 +55,7 @@ static void look(int phase)
 	uint64_t now = now_ms();
 	if (now - looked_ms >= LOOK_MS) {
 		looked_ms = now;
-		printf("%lu %d %zu %ld\n", (unsigned long)(now - begun_ms), phase, live_bytes / 1024, resident_kb());
+		printf("%lu %d %zu %ld\n", (unsigned long)(now - begun_ms), phase, live_bytes / 1024, resident_kb() - begun_kb);
 	}
 }
 
@@ -139,17 +140,23 @@ int main(void)
 		return 1;
 	}
 	begun_ms = now_ms();
-	grow(64 * MIB, 4, 9);
-	serve(1, 4, 9);
-	shrink(SCATTERED, 4);
-	serve(2, 4, 9);
-	grow(64 * MIB, 6, 13);
-	serve(3, 6, 13);
-	shrink(FIRST, 8);
-	serve(4, 6, 13);
+	begun_kb = resident_kb();
 	grow(192 * MIB, 5, 12);
-	serve(5, 5, 12);
+	serve(1, 5, 12);
 	shrink(LAST, 2);
-	serve(6, 5, 12);
+	serve(2, 5, 12);
+	shrink(FIRST, 0);
+	grow(64 * MIB, 4, 9);
+	serve(3, 4, 9);
+	shrink(SCATTERED, 4);
+	serve(4, 4, 9);
+	grow(64 * MIB, 6, 13);
+	serve(5, 6, 13);
+	shrink(FIRST, 8);
+	serve(6, 6, 13);
+	grow(192 * MIB, 5, 12);
+	serve(7, 5, 12);
+	shrink(LAST, 2);
+	serve(8, 5, 12);
 	return 0;
 }

@@ -1,7 +1,7 @@
 """The memory of a program that grows and shrinks (`churn.c`), with libslipmalloc and its peers. `bench/malloc/run churn`.
 
 After each phase the program serves for four seconds, in which an allocator may give back what is free. What is told is what is resident then, the
-median of the rounds. Of the phases 4 and 6 the survivors were taken one after the other. Writes a picture of the last round.
+median of the rounds. Of the phases 2, 6 and 8 the survivors were taken one after the other. Writes a picture of the last round.
 """
 
 import argparse
@@ -14,15 +14,17 @@ import suite
 
 #: What happened before the program served.
 PHASES = {
-    1: "grew to 64 MiB",
-    2: "a quarter stays, scattered",
-    3: "grew to 64 MiB with larger blocks",
-    4: "the first half stays",
-    5: "grew to 192 MiB",
-    6: "the last eighth stays",
+    1: "grew to 192 MiB",
+    2: "the last eighth stays",
+    3: "all went; grew to 64 MiB",
+    4: "a quarter stays, scattered",
+    5: "grew to 64 MiB with larger blocks",
+    6: "the first half stays",
+    7: "grew to 192 MiB again",
+    8: "the last eighth stays again",
 }
-#: Whose survivors were taken one after the other, but for what phase 2 left of them.
-CONTIGUOUS = (6,)
+#: Whose survivors lie one after the other: those of the phase 8 were also taken so, but the smaller ones into holes of the phase 4.
+CONTIGUOUS = (2,)
 
 #: Most memory for that of the best peer, and for what lives where survivors are contiguous.
 PEER_BAR, LIVE_BAR = 1.05, 1.15
