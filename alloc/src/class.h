@@ -1,4 +1,4 @@
-/* Size classes of blocks: multiples of 16 bytes up to 256, then eight per doubling up to 1 KiB (at most an eighth is wasted),
+/* Size classes of blocks: multiples of 16 bytes up to 256, then eight per doubling up to 4 KiB (at most an eighth is wasted),
  * four up to 8 KiB, and above that what divides a slab without a rest. Class 0 is no class: a slab without blocks. */
 #ifndef SLIPMALLOC_CLASS_H
 #define SLIPMALLOC_CLASS_H
@@ -11,11 +11,12 @@
 	SIZE(144) SIZE(160) SIZE(176) SIZE(192) SIZE(208) SIZE(224) SIZE(240) SIZE(256)                                        \
 	SIZE(288) SIZE(320) SIZE(352) SIZE(384) SIZE(416) SIZE(448) SIZE(480) SIZE(512)                                        \
 	SIZE(576) SIZE(640) SIZE(704) SIZE(768) SIZE(832) SIZE(896) SIZE(960) SIZE(1024)                                       \
-	SIZE(1280) SIZE(1536) SIZE(1792) SIZE(2048) SIZE(2560) SIZE(3072) SIZE(3584) SIZE(4096)                                \
+	SIZE(1152) SIZE(1280) SIZE(1408) SIZE(1536) SIZE(1664) SIZE(1792) SIZE(1920) SIZE(2048)                                \
+	SIZE(2304) SIZE(2560) SIZE(2816) SIZE(3072) SIZE(3328) SIZE(3584) SIZE(3840) SIZE(4096)                                \
 	SIZE(5120) SIZE(6144) SIZE(7168) SIZE(8192) SIZE(9360) SIZE(10912) SIZE(13104) SIZE(16384) SIZE(21840) SIZE(32768)
 
 enum {
-	CLASSES = 51,
+	CLASSES = 59,
 	CLASS_GRANULE = 16,
 	/* Up to here the class is looked up. */
 	CLASS_LOOKUP_BYTES = 1024,
@@ -33,11 +34,11 @@ static inline unsigned class_of(size_t bytes)
 	if (bytes <= CLASS_LOOKUP_BYTES) {
 		return class_lookup[(bytes + CLASS_GRANULE - 1) / CLASS_GRANULE];
 	}
-	if (bytes <= 8192) {
+	if (bytes <= 4096) {
 		unsigned bit = 63u - (unsigned)__builtin_clzl(bytes - 1);
-		return 33 + (bit - 10) * 4 + (unsigned)((bytes - 1) >> (bit - 2) & 3);
+		return 33 + (bit - 10) * 8 + (unsigned)((bytes - 1) >> (bit - 3) & 7);
 	}
-	unsigned class = 45;
+	unsigned class = 49;
 	while (class_bytes[class] < bytes) {
 		class++;
 	}

@@ -127,8 +127,8 @@ int main(void)
 
 	const published_t *page = find();
 	CHECK(page != NULL && page == published());
-	CHECK(page->version == 1 && page->bytes == sizeof *page && page->class_count == 50 && page->class_offset == 256);
-	CHECK(page->classes[0].block_bytes == 16 && page->classes[49].block_bytes == 32768);
+	CHECK(page->version == 1 && page->bytes == sizeof *page && page->class_count == 58 && page->class_offset == 256);
+	CHECK(page->classes[0].block_bytes == 16 && page->classes[57].block_bytes == 32768);
 	CHECK(page->decay_ms == -1 && (page->flags & PUBLISHED_HUGE_PAGES) == 0);
 	CHECK(page->region_bytes <= page->wanted_bytes && page->usable_bytes >= SUPERSLAB_BYTES && page->arena_bytes > 0);
 	CHECK(atomic_load(&page->caches) == 1 && page->forks == 0);

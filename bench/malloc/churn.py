@@ -79,7 +79,7 @@ def draw(path, rounds):
 def main(values):
     peers = ["glibc", *preload.PACKAGES, *preload.BUILT]
     parser = argparse.ArgumentParser(prog="run churn", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="default 3; one is half a minute for each allocator")
+    parser.add_argument("--rounds", type=int, default=1, metavar="N", help="default 1; one is half a minute for each allocator")
     parser.add_argument("--only", action="append", choices=peers, metavar="NAME", help=f"may be repeated: {', '.join(peers)}")
     parser.add_argument("--picture", metavar="PATH", help="default target/alloc/churn.svg")
     arguments = parser.parse_args(values)
