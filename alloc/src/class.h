@@ -38,7 +38,10 @@ static inline unsigned class_of(size_t bytes)
 		unsigned bit = 63u - (unsigned)__builtin_clzl(bytes - 1);
 		return 33 + (bit - 10) * 8 + (unsigned)((bytes - 1) >> (bit - 3) & 7);
 	}
-	unsigned class = 49;
+	if (bytes <= 8192) {
+		return 49 + (unsigned)((bytes - 1) >> 10 & 3);
+	}
+	unsigned class = 53;
 	while (class_bytes[class] < bytes) {
 		class++;
 	}

@@ -23,8 +23,8 @@ PHASES = {
     7: "grew to 192 MiB again",
     8: "the last eighth stays again",
 }
-#: Whose survivors lie one after the other: those of the phase 8 were also taken so, but the smaller ones into holes of the phase 4.
-CONTIGUOUS = (2,)
+#: Whose survivors were taken one after the other, those of phase 8 but for what phase 4 left of holes.
+CONTIGUOUS = (2, 8)
 
 #: Most memory for that of the best peer, and for what lives where survivors are contiguous.
 PEER_BAR, LIVE_BAR = 1.05, 1.15
@@ -79,7 +79,7 @@ def draw(path, rounds):
 def main(values):
     peers = ["glibc", *preload.PACKAGES, *preload.BUILT]
     parser = argparse.ArgumentParser(prog="run churn", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=1, metavar="N", help="default 1; one is half a minute for each allocator")
+    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="default 3; one is half a minute for each allocator")
     parser.add_argument("--only", action="append", choices=peers, metavar="NAME", help=f"may be repeated: {', '.join(peers)}")
     parser.add_argument("--picture", metavar="PATH", help="default target/alloc/churn.svg")
     arguments = parser.parse_args(values)
