@@ -209,8 +209,10 @@ static inline bool blocks_resize(void *block, size_t bytes, size_t *had)
 /* Gives back all that is free, except what other threads have in their caches: the bytes. */
 static inline size_t blocks_trim(void)
 {
+	size_t before = heap_count().purged_bytes;
 	gather();
-	return heap_trim();
+	heap_trim();
+	return heap_count().purged_bytes - before;
 }
 
 #endif

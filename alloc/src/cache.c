@@ -23,6 +23,7 @@ enum {
 };
 
 _Static_assert(sizeof(cache_t) <= ARENA_PIECE_BYTES, "a cache is one piece of the arena");
+_Static_assert(CLASSES <= 64, "a bit for each");
 
 #define NOTHING ((void **)&magazine_none.entries[MAGAZINE_ENTRIES])
 
@@ -100,6 +101,9 @@ static cache_t *begin(void)
 		cache->capacity[class] = (uint8_t)(most < FIRST_BLOCKS ? most : FIRST_BLOCKS);
 	}
 	cache->turns = 0;
+	cache->decay_turn = 0;
+	/* The first turn finds nothing unused. */
+	cache->recent = UINT64_MAX;
 	/* Before the next call, which may allocate. */
 	cache_current = cache;
 	published_add(&published()->caches, 1);
@@ -113,15 +117,6 @@ static cache_t *begin(void)
 static inline cache_t *current(void)
 {
 	return cache_current == &cache_none ? begin() : cache_current;
-}
-
-/* At each end of a magazine, also if the thread goes on with its spare one: what it takes and gives by turns may never need the depot, and
- * the clock must be looked at all the same. */
-static void count_turn(cache_t *cache)
-{
-	if (cache->turns++ % TURNS_PER_LOOK == 0) {
-		decay_turn();
-	}
 }
 
 /* Before each exchange with a depot. */
@@ -148,12 +143,58 @@ static void mark_next(cache_t *cache, unsigned class)
 	}
 }
 
+/* No magazine of the class came to its end for a turn of decay. The spare one goes, and of that in use the lower half: if the other half is not enough,
+ * it comes to its end, and the next one holds twice as many. */
+static void shrink(cache_t *cache, unsigned class)
+{
+	unsigned most = most_blocks(class), least = most / 8;
+	least = least > FIRST_BLOCKS ? FIRST_BLOCKS : least > 0 ? least : 1;
+	magazine_t *loaded = magazine_of(cache->top[class]), *spare = cache->spare[class];
+	if (spare != NULL) {
+		cache->spare[class] = NULL;
+		depot_give_back(class, spare);
+	}
+	unsigned blocks = loaded != NULL ? magazine_blocks_below(loaded, cache->top[class]) : 0;
+	if (blocks > least) {
+		unsigned rest = blocks / 2 > least ? blocks / 2 : least;
+		magazine_unmark(loaded);
+		for (unsigned at = 0; at < blocks - rest; at++) {
+			depot_put_block(class, magazine_bottom(loaded)[at]);
+		}
+		magazine_cut(loaded, blocks - rest);
+		mark_next(cache, class);
+	}
+	unsigned half = cache->capacity[class] / 2u;
+	cache->capacity[class] = (uint8_t)(half > least ? half : least);
+}
+
+/* At each end of a magazine, also if the thread goes on with its spare one: what it takes and gives by turns may never need the depot, and
+ * the clock must be looked at all the same. Magazines of this class stay as they are. */
+static void count_turn(cache_t *cache, unsigned class)
+{
+	cache->recent |= 1ull << class;
+	if (cache->turns++ % TURNS_PER_LOOK != 0) {
+		return;
+	}
+	uint8_t turn = (uint8_t)decay_turn();
+	if (turn == cache->decay_turn) {
+		return;
+	}
+	for (unsigned other = 1; other < CLASSES; other++) {
+		if ((cache->recent >> other & 1) == 0) {
+			shrink(cache, other);
+		}
+	}
+	cache->decay_turn = turn;
+	cache->recent = 1ull << class;
+}
+
 /* Has the class a magazine with blocks in use. False if there is no memory. */
 static bool refill(cache_t *cache, unsigned class)
 {
 	magazine_t *loaded = magazine_of(cache->top[class]);
 	magazine_t *spare = cache->spare[class];
-	count_turn(cache);
+	count_turn(cache, class);
 	/* What was set aside comes after own blocks. */
 	if (loaded != NULL && spare != NULL && magazine_blocks(spare) > 0) {
 		magazine_unload(loaded, cache->top[class]);
@@ -181,7 +222,7 @@ static bool make_room(cache_t *cache, unsigned class)
 {
 	magazine_t *loaded = magazine_of(cache->top[class]);
 	magazine_t *spare = cache->spare[class];
-	count_turn(cache);
+	count_turn(cache, class);
 	if (spare == NULL || magazine_blocks(spare) > 0) {
 		grow(cache, class);
 		spare = depot_take_empty(class, spare);
@@ -209,7 +250,7 @@ static bool set_aside(cache_t *cache, unsigned class, void *block)
 		return false;
 	}
 	if (spare == NULL) {
-		count_turn(cache);
+		count_turn(cache, class);
 		grow(cache, class);
 		spare = depot_take_empty(class, NULL);
 		if (spare == NULL) {

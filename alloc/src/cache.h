@@ -11,9 +11,13 @@ typedef struct {
 	/* Of the magazine in use: where the next block goes. The block below comes next. */
 	void **top[CLASSES];
 	magazine_t *spare[CLASSES];
+	/* Of these classes a magazine came to its end since the last turn of decay that the thread met: a bit each. */
+	uint64_t recent;
 	/* Blocks that an empty magazine is set to hold. */
 	uint8_t capacity[CLASSES];
+	/* Ends of a magazine, and the last turn of decay, as far as so many bits tell. */
 	uint8_t turns;
+	uint8_t decay_turn;
 } cache_t;
 
 /* Never NULL: threads without a cache have one of magazines that are empty and full, so that the fast paths need no test of

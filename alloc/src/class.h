@@ -1,5 +1,6 @@
 /* Size classes of blocks: multiples of 16 bytes up to 256, then eight per doubling up to 4 KiB (at most an eighth is wasted),
- * four up to 8 KiB, and above that what divides a slab without a rest. Class 0 is no class: a slab without blocks. */
+ * four up to 8 KiB. Those above 2 KiB leave next to nothing of a slab, and those above 1 KiB are multiples of 64. Class 0 is no class: a slab
+ * without blocks. */
 #ifndef SLIPMALLOC_CLASS_H
 #define SLIPMALLOC_CLASS_H
 
@@ -12,20 +13,23 @@
 	SIZE(288) SIZE(320) SIZE(352) SIZE(384) SIZE(416) SIZE(448) SIZE(480) SIZE(512)                                        \
 	SIZE(576) SIZE(640) SIZE(704) SIZE(768) SIZE(832) SIZE(896) SIZE(960) SIZE(1024)                                       \
 	SIZE(1152) SIZE(1280) SIZE(1408) SIZE(1536) SIZE(1664) SIZE(1792) SIZE(1920) SIZE(2048)                                \
-	SIZE(2304) SIZE(2560) SIZE(2816) SIZE(3072) SIZE(3328) SIZE(3584) SIZE(3840) SIZE(4096)                                \
-	SIZE(5120) SIZE(6144) SIZE(7168) SIZE(8192) SIZE(9360) SIZE(10912) SIZE(13104) SIZE(16384) SIZE(21840) SIZE(32768)
+	SIZE(2240) SIZE(2496) SIZE(2688) SIZE(2944) SIZE(3264) SIZE(3584) SIZE(3840) SIZE(4096)                                \
+	SIZE(4992) SIZE(5952) SIZE(7232) SIZE(8192) SIZE(9360) SIZE(10912) SIZE(13104) SIZE(16384) SIZE(21840) SIZE(32768)
 
 enum {
 	CLASSES = 59,
 	CLASS_GRANULE = 16,
-	/* Up to here the class is looked up. */
+	/* Up to here the class is looked up by granules, and then by wide ones. */
 	CLASS_LOOKUP_BYTES = 1024,
+	CLASS_WIDE_GRANULE = 64,
+	CLASS_WIDE_LOOKUP_BYTES = 8192,
 	/* Blocks above are whole slabs. */
 	CLASS_MOST_BYTES = 32768,
 };
 
 extern const uint16_t class_bytes[CLASSES];
 extern const uint8_t class_lookup[CLASS_LOOKUP_BYTES / CLASS_GRANULE + 1];
+extern const uint8_t class_wide_lookup[(CLASS_WIDE_LOOKUP_BYTES - CLASS_LOOKUP_BYTES) / CLASS_WIDE_GRANULE];
 extern const uint32_t class_reciprocals[CLASSES];
 
 /* The smallest class whose blocks hold `bytes`, of which there are at most CLASS_MOST_BYTES. */
@@ -34,12 +38,8 @@ static inline unsigned class_of(size_t bytes)
 	if (bytes <= CLASS_LOOKUP_BYTES) {
 		return class_lookup[(bytes + CLASS_GRANULE - 1) / CLASS_GRANULE];
 	}
-	if (bytes <= 4096) {
-		unsigned bit = 63u - (unsigned)__builtin_clzl(bytes - 1);
-		return 33 + (bit - 10) * 8 + (unsigned)((bytes - 1) >> (bit - 3) & 7);
-	}
-	if (bytes <= 8192) {
-		return 49 + (unsigned)((bytes - 1) >> 10 & 3);
+	if (bytes <= CLASS_WIDE_LOOKUP_BYTES) {
+		return class_wide_lookup[(bytes - CLASS_LOOKUP_BYTES - 1) / CLASS_WIDE_GRANULE];
 	}
 	unsigned class = 53;
 	while (class_bytes[class] < bytes) {

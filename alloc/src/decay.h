@@ -2,7 +2,7 @@
 #ifndef SLIPMALLOC_DECAY_H
 #define SLIPMALLOC_DECAY_H
 
-/* A turn of decay if one is due. Takes locks. */
-void decay_turn(void);
+/* A turn of decay if one is due. Takes locks. How many turns there were. */
+unsigned decay_turn(void);
 
 #endif

@@ -9,6 +9,9 @@
  * program frees and does not take again is not evidence of that, and goes into slabs, where it serves any class. */
 enum { LEAST_ROOM = 16, MOST_ROOM_BYTES = 4 << 20 };
 
+/* At so many slabs a turn of decay looks, and gives back pages of so many, because the lock is held. */
+enum { LOOKED_AT = 1024, PURGED = 32 };
+
 typedef struct {
 	_Alignas(64) lock_t lock;
 	unsigned full_count;
@@ -265,6 +268,16 @@ void depot_put_block(unsigned class, void *block)
 	lock_release(&depots[class].lock);
 }
 
+/* Those that are taken from next come first. */
+static void purge_slabs(depot_t *depot, unsigned class, bool all)
+{
+	unsigned looked_at = 0, purged = 0;
+	for (slab_t *slab = depot->first; slab != NULL && (all || (looked_at < LOOKED_AT && purged < PURGED)); slab = slab->next) {
+		looked_at++;
+		purged += slab_purge(slab, class, all);
+	}
+}
+
 static void flush(unsigned class, bool all)
 {
 	depot_t *depot = &depots[class];
@@ -282,6 +295,7 @@ static void flush(unsigned class, bool all)
 		push(&depot->empty, magazine);
 	}
 	depot->least_full = depot->full_count;
+	purge_slabs(depot, class, all);
 	lock_release(&depot->lock);
 }
 
@@ -313,6 +327,7 @@ void depot_prewarm(unsigned class, size_t blocks)
 			break;
 		}
 		os_populate(region_address(slab->number), SLAB_BYTES);
+		slab->kept_pages = PAGES_PREWARMED;
 	}
 	lock_release(&depot->lock);
 }

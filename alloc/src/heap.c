@@ -9,8 +9,10 @@ enum {
 	/* The newest huge page may be next to empty. From here on that is at most an eighth of the heap; from the start on, a program that
 	 * needs 4.6 MB took 7.6, and from 8 MiB on one of 10 MB took 12. */
 	SHARED_WITHOUT_HUGE_PAGES = 8,
-	/* Of a superslab that is in use, slabs that are free and were not needed for a while go if they are so many. */
+	/* Of a superslab that is in use, slabs that are free and were not needed for a while go if they are so many; if others of it were needed,
+	 * if they are so many, because its huge page is lost with them. */
 	SLABS_TO_PURGE = 2,
+	SLABS_TO_PURGE_OF_RECENT = 8,
 	/* At most so many superslabs of which some slabs go, in a turn, because the lock is held. */
 	PURGED_IN_PART = 32,
 };
@@ -191,7 +193,6 @@ static void list(superslab_t *superslab)
 static void unlist(superslab_t *superslab)
 {
 	unsigned run = longest_run(superslab->free_slabs);
-	superslab->is_quiet = false;
 	if (run == 0) {
 		return;
 	}
@@ -222,6 +223,17 @@ static void use_huge_pages(size_t first, size_t count)
 	}
 }
 
+/* To be called before part of a superslab is given back: else the kernel makes one huge page of what is left and of new memory, when it comes
+ * by (khugepaged, every 10 s). */
+static void use_small_pages(size_t superslab)
+{
+	if (has_bit(region.huge, superslab)) {
+		clear_bit(region.huge, superslab);
+		os_use_small_pages(region_address(superslab * SLABS_IN_SUPERSLAB), SUPERSLAB_BYTES);
+		published()->huge_bytes -= SUPERSLAB_BYTES;
+	}
+}
+
 /* A shared superslab, in no list, with a free run of this length. NULL if there is none. */
 static superslab_t *shared_with_run(unsigned count)
 {
@@ -247,9 +259,8 @@ static superslab_t *shared_with_run(unsigned count)
 	}
 	superslab_t *superslab = &region.superslabs[index];
 	superslab->kind = SUPERSLAB_SHARED;
-	superslab->is_quiet = false;
 	superslab->is_filled = has_huge_page;
-	superslab->free_slabs = ALL_SLABS;
+	superslab->free_slabs = superslab->recent_slabs = ALL_SLABS;
 	superslab->zero_slabs = is_zero ? ALL_SLABS : 0;
 	return superslab;
 }
@@ -260,6 +271,7 @@ static void take_from(superslab_t *superslab, uint32_t mask)
 	reuse((size_t)__builtin_popcount(mask & ~superslab->zero_slabs) * SLAB_BYTES);
 	superslab->free_slabs &= ~mask;
 	superslab->zero_slabs &= ~mask;
+	superslab->recent_slabs |= mask;
 	published()->taken_bytes += (size_t)__builtin_popcount(mask) * SLAB_BYTES;
 }
 
@@ -286,6 +298,7 @@ void heap_give_slabs(size_t first, unsigned count)
 	lock_take(&heap.lock);
 	unlist(superslab);
 	superslab->free_slabs |= run_mask(first % SLABS_IN_SUPERSLAB, count);
+	superslab->recent_slabs |= run_mask(first % SLABS_IN_SUPERSLAB, count);
 	published()->kept_bytes += count * SLAB_BYTES;
 	if (superslab->free_slabs == ALL_SLABS) {
 		/* From here on it counts as a whole. */
@@ -367,8 +380,27 @@ static void count_purge(size_t bytes, bool was_done)
 	published_t *page = published();
 	page->purges++;
 	page->purges_refused += !was_done;
-	page->kept_bytes -= was_done ? bytes : 0;
 	page->purged_bytes += was_done ? bytes : 0;
+}
+
+static void count_purge_of_kept(size_t bytes, bool was_done)
+{
+	count_purge(bytes, was_done);
+	published()->kept_bytes -= was_done ? bytes : 0;
+}
+
+bool heap_purge_pages(size_t slab, unsigned first_page, unsigned pages)
+{
+	const size_t page_bytes = SLAB_BYTES / PAGES_IN_SLAB;
+	char *start = region_address(slab);
+	lock_take(&heap.lock);
+	use_small_pages(slab / SLABS_IN_SUPERSLAB);
+	lock_release(&heap.lock);
+	bool is_done = os_purge(start + first_page * page_bytes, pages * page_bytes);
+	lock_take(&heap.lock);
+	count_purge(pages * page_bytes, is_done);
+	lock_release(&heap.lock);
+	return is_done;
 }
 
 /* Gives back what has aged, row by row within a word of the map, at most 128 MiB by one call of the kernel. Both locks are
@@ -390,7 +422,7 @@ static void purge_aged(void)
 			/* Nothing is told of superslabs that are free. */
 			os_purge(&region.superslabs[first], length * sizeof(superslab_t));
 			lock_take(&heap.lock);
-			count_purge(length * SUPERSLAB_BYTES, is_zero);
+			count_purge_of_kept(length * SUPERSLAB_BYTES, is_zero);
 			if (is_zero) {
 				region.zero[word] |= mask;
 			} else {
@@ -422,21 +454,24 @@ static void purge_rows(superslab_t *superslab, uint32_t slabs)
 		size_t first = (size_t)(superslab - region.superslabs) * SLABS_IN_SUPERSLAB + start;
 		bool is_zero = os_purge(region_address(first), length * SLAB_BYTES);
 		if ((superslab->zero_slabs & mask) == 0) {
-			count_purge(length * SLAB_BYTES, is_zero);
+			count_purge_of_kept(length * SLAB_BYTES, is_zero);
 		}
 		superslab->zero_slabs |= is_zero ? mask : 0;
 		slabs &= ~mask;
 	}
 }
 
-static void purge_slabs(superslab_t *superslab)
+static void purge_slabs(superslab_t *superslab, uint32_t slabs)
 {
-	uint32_t kept = superslab->free_slabs & ~superslab->zero_slabs;
-	if (superslab->is_filled) {
-		purge_rows(superslab, superslab->free_slabs & superslab->zero_slabs);
-		superslab->is_filled = false;
+	bool is_filled = superslab->is_filled && superslab->recent_slabs == 0;
+	uint32_t kept = slabs & ~superslab->zero_slabs, filled = is_filled ? slabs & superslab->zero_slabs : 0;
+	if ((kept | filled) == 0) {
+		return;
 	}
+	use_small_pages((size_t)(superslab - region.superslabs));
+	purge_rows(superslab, filled);
 	purge_rows(superslab, kept);
+	superslab->is_filled = superslab->is_filled && !is_filled;
 }
 
 /* A superslab that one block holds may be free but for that. */
@@ -445,13 +480,14 @@ static void purge_quiet_slabs(void)
 	unsigned left = PURGED_IN_PART;
 	for (unsigned run = SLABS_IN_SUPERSLAB - 1; run > 0; run--) {
 		for (superslab_t *superslab = heap.by_run[run]; superslab != NULL && left > 0; superslab = superslab->next) {
-			uint32_t resident = superslab->free_slabs & (superslab->is_filled ? ALL_SLABS : ~superslab->zero_slabs);
-			bool is_worth_it = __builtin_popcount(resident) >= SLABS_TO_PURGE;
-			if (superslab->is_quiet && is_worth_it) {
-				purge_slabs(superslab);
+			bool is_quiet = superslab->recent_slabs == 0;
+			uint32_t slabs = superslab->free_slabs & ~superslab->recent_slabs;
+			uint32_t resident = is_quiet && superslab->is_filled ? slabs : slabs & ~superslab->zero_slabs;
+			if (__builtin_popcount(resident) >= (is_quiet ? SLABS_TO_PURGE : SLABS_TO_PURGE_OF_RECENT)) {
+				purge_slabs(superslab, slabs);
 				left--;
 			}
-			superslab->is_quiet = true;
+			superslab->recent_slabs = 0;
 		}
 	}
 }
@@ -468,22 +504,20 @@ void heap_decay(void)
 	lock_release(&heap.purge);
 }
 
-size_t heap_trim(void)
+void heap_trim(void)
 {
 	lock_take(&heap.purge);
 	lock_take(&heap.lock);
-	size_t before = published()->purged_bytes;
 	age();
 	purge_aged();
 	for (unsigned run = 1; run < SLABS_IN_SUPERSLAB; run++) {
 		for (superslab_t *superslab = heap.by_run[run]; superslab != NULL; superslab = superslab->next) {
-			purge_slabs(superslab);
+			superslab->recent_slabs = 0;
+			purge_slabs(superslab, superslab->free_slabs);
 		}
 	}
-	size_t bytes = published()->purged_bytes - before;
 	lock_release(&heap.lock);
 	lock_release(&heap.purge);
-	return bytes;
 }
 
 heap_counts_t heap_count(void)

@@ -32,14 +32,17 @@ bool heap_extend_superslabs(size_t first, size_t count, size_t wanted);
 /* Has the kernel give huge pages to these, which somebody has taken. */
 void heap_use_huge_pages(size_t first, size_t count);
 
+/* Gives back pages of a slab that somebody has taken. False if the kernel keeps them. */
+bool heap_purge_pages(size_t slab, unsigned first_page, unsigned pages);
+
 /* Gives back free superslabs that were free already at the last call, and slabs of others that have many. */
 void heap_decay(void);
 
 /* Whether the next turns of decay have free superslabs to give back. Takes no lock. */
 bool heap_has_kept(void);
 
-/* Gives back all that is free: the bytes. */
-size_t heap_trim(void);
+/* Gives back all that is free. */
+void heap_trim(void);
 
 heap_counts_t heap_count(void);
 

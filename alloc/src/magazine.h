@@ -98,6 +98,19 @@ static inline void magazine_unload(magazine_t *magazine, void **top)
 	magazine->top = (uint32_t)(top - magazine->entries);
 }
 
+/* The lowest block of a magazine. */
+static inline void **magazine_bottom(magazine_t *magazine)
+{
+	return &magazine->entries[MAGAZINE_ENTRIES - magazine->capacity];
+}
+
+/* The `count` lowest blocks are somebody else's: it holds so many fewer from now on. */
+static inline void magazine_cut(magazine_t *magazine, unsigned count)
+{
+	magazine->capacity -= count;
+	magazine->entries[MAGAZINE_MOST_BLOCKS - magazine->capacity] = NULL;
+}
+
 /* Blocks in a magazine that is not loaded. */
 static inline unsigned magazine_blocks(const magazine_t *magazine)
 {

@@ -21,6 +21,10 @@ void slab_destroy(slab_t *slab);
 /* Takes up to `most` of its blocks, those with the lowest addresses, and puts the lowest on top. Returns how many. */
 unsigned slab_take(slab_t *slab, unsigned class, void **bottom, unsigned most);
 
+/* Gives pages back which only free blocks have, if no block so high was taken or given since the last call, or in any case. Whether there were
+ * such pages. */
+bool slab_purge(slab_t *slab, unsigned class, bool all);
+
 /* Aborts if the block is none of this slab, or there already. */
 void slab_put(slab_t *slab, unsigned class, void *block);
 

@@ -11,6 +11,8 @@
 enum {
 	SLAB_SHIFT = 16,
 	SLABS_IN_SUPERSLAB = 32,
+	PAGES_IN_SLAB = 16,
+	PAGES_PREWARMED = UINT8_MAX,
 	/* As many blocks of 16 bytes as a slab has. */
 	SLAB_BITMAP_WORDS = (1 << SLAB_SHIFT) / 16 / 64,
 };
@@ -29,7 +31,11 @@ struct slab {
 	/* Blocks that are neither in a magazine nor with the program. */
 	uint32_t free_blocks;
 	/* 1 if the large block that begins here was told as a sample. */
-	uint32_t is_sample;
+	uint16_t is_sample;
+	/* Of a slab of blocks: up to this page some were taken or given since the last turn of decay. */
+	uint8_t used_pages;
+	/* Behind this page free blocks have no memory. PAGES_PREWARMED: decay leaves all as it is. */
+	uint8_t kept_pages;
 };
 
 typedef enum {
@@ -51,10 +57,10 @@ struct __attribute__((aligned(4096))) superslab {
 	uint32_t free_slabs;
 	/* Slabs that are free and read as zero. */
 	uint32_t zero_slabs;
-	/* None of its slabs was taken or given since the last turn of decay. */
-	bool is_quiet;
-	/* The kernel may have given it a huge page, and so memory to slabs that were never taken. */
-	bool is_filled;
+	/* Those that were taken or given since the last turn of decay. */
+	uint32_t recent_slabs;
+	/* The kernel may have given it a huge page, and so memory to slabs that were never taken. Read without the lock. */
+	_Atomic bool is_filled;
 	/* Superslabs of the large block. */
 	size_t run;
 	slab_t slabs[SLABS_IN_SUPERSLAB];

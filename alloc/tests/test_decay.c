@@ -1,9 +1,12 @@
 /* What is free goes back to the kernel while the program goes on, also if that needs little and if single blocks are left everywhere. */
+#include <string.h>
 #include <sys/mman.h>
 
 #include "../src/decay.h"
+#include "../src/depot.h"
 #include "../src/heap.h"
 #include "../src/options.h"
+#include "../src/published.h"
 #include "check.h"
 
 #define MIB ((size_t)1 << 20)
@@ -132,11 +135,81 @@ static void empty_what_was_filled(void)
 	}
 }
 
+/* Of slabs that are in use, pages of free blocks go if no block so high was needed for a turn. Those that were prewarmed stay. */
+static void empty_pages_of_slabs(void)
+{
+	enum { BYTES = 1280, IN_SLAB = SLAB_BYTES / BYTES, LEFT = 8, LEFT_PAGES = (LEFT * BYTES + 4095) / 4096 };
+	/* Nothing else here has blocks of it. */
+	unsigned class = class_of(BYTES);
+	char *taken[IN_SLAB + 1];
+	options.decay_ms = -1;
+	for (unsigned at = 0; at < IN_SLAB; at++) {
+		taken[at] = depot_take_block(class);
+		CHECK(taken[at] != NULL);
+		memset(taken[at], (int)at + 1, BYTES);
+	}
+	CHECK((uintptr_t)taken[0] % SLAB_BYTES == 0 && resident_pages(taken[0], SLAB_BYTES) == PAGES_IN_SLAB);
+	for (unsigned at = LEFT; at < IN_SLAB; at++) {
+		depot_put_block(class, taken[at]);
+	}
+	depot_decay(class);
+	CHECK(resident_pages(taken[0], SLAB_BYTES) == PAGES_IN_SLAB);
+	depot_decay(class);
+	CHECK(resident_pages(taken[0], SLAB_BYTES) == LEFT_PAGES);
+	for (unsigned at = 0; at < LEFT * BYTES; at++) {
+		CHECK(taken[0][at] == (char)(at / BYTES + 1));
+	}
+
+	depot_prewarm(class, IN_SLAB);
+	for (unsigned at = LEFT; at <= IN_SLAB; at++) {
+		taken[at] = depot_take_block(class);
+	}
+	char *prewarmed = taken[IN_SLAB];
+	CHECK((uintptr_t)prewarmed % SLAB_BYTES == 0);
+	depot_decay(class);
+	depot_decay(class);
+	CHECK(resident_pages(prewarmed, SLAB_BYTES) == PAGES_IN_SLAB);
+	for (unsigned at = 0; at <= IN_SLAB; at++) {
+		depot_put_block(class, taken[at]);
+	}
+}
+
+/* What a thread keeps of a class goes if it takes and gives others. */
+static void empty_magazines(void)
+{
+	enum { BYTES = 1408, COUNT = 300 };
+	unsigned class = class_of(BYTES);
+	options.decay_ms = -1;
+	for (unsigned at = 0; at < COUNT; at++) {
+		blocks[at] = slip_malloc(BYTES);
+		CHECK(blocks[at] != NULL);
+	}
+	for (unsigned at = 0; at < COUNT; at++) {
+		slip_free(blocks[at]);
+	}
+	CHECK(published_class(class)->blocks_out > 40);
+	options.decay_ms = 0;
+	serve();
+	CHECK(published_class(class)->blocks_out <= 8);
+	/* What is left is as good as before. */
+	serve();
+	for (unsigned at = 0; at < COUNT; at++) {
+		blocks[at] = slip_malloc(BYTES);
+		CHECK(blocks[at] != NULL);
+		memset(blocks[at], 1, BYTES);
+	}
+	for (unsigned at = 0; at < COUNT; at++) {
+		slip_free(blocks[at]);
+	}
+}
+
 int main(void)
 {
 	shrink_and_serve();
 	leave_one_in_each();
 	forget_descriptions();
 	empty_what_was_filled();
+	empty_pages_of_slabs();
+	empty_magazines();
 	return 0;
 }

@@ -66,8 +66,8 @@ static void with_some(void)
 	/* What one class had, another one can have, without a call of malloc_trim(). */
 	size_t some = all - 20;
 	free_from(all, some);
-	size_t small = take_until_none(5000, some);
-	CHECK(small - some >= 20 * MIB / 5120 * 9 / 10);
+	size_t small = take_until_none(4900, some);
+	CHECK(small - some >= 20 * MIB / 4992 * 9 / 10);
 	free_from(small, some);
 	small = take_until_none(300, some);
 	CHECK(small - some >= 20 * MIB / 320 * 9 / 10);

@@ -12,7 +12,7 @@
 
 #define MIB ((size_t)1 << 20)
 
-enum { MOST = 1 << 16, BLOCK_BYTES = 5000 };
+enum { MOST = 1 << 16, BLOCK_BYTES = 4900 };
 
 static const size_t RESERVABLE = 3000 * MIB;
 
@@ -112,7 +112,7 @@ int main(void)
 	size_t count = take_until_none();
 	/* All that may be charged is used but for a superslab, though more is asked for ahead of need. */
 	CHECK(charged + SUPERSLAB_BYTES > chargeable);
-	/* Twelve blocks fit into a slab. */
+	/* Thirteen blocks fit into a slab. */
 	CHECK(count * BLOCK_BYTES >= (charged - SUPERSLAB_BYTES) * 9 / 10);
 	CHECK(atomic_load(&page->failures) == 1 && atomic_load(&page->second_tries) >= 1);
 	errno = 0;

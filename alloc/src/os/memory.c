@@ -51,6 +51,11 @@ void os_use_huge_pages(void *start, size_t bytes)
 	madvise(start, bytes, MADV_HUGEPAGE);
 }
 
+void os_use_small_pages(void *start, size_t bytes)
+{
+	madvise(start, bytes, MADV_NOHUGEPAGE);
+}
+
 void os_populate(void *start, size_t bytes)
 {
 	madvise(start, bytes, MADV_POPULATE_WRITE);

@@ -24,6 +24,8 @@ bool os_purge(void *start, size_t bytes);
 bool os_hide(void *start, size_t bytes);
 
 void os_use_huge_pages(void *start, size_t bytes);
+/* No more of them, also for what has pages already. */
+void os_use_small_pages(void *start, size_t bytes);
 
 /* Makes pages resident, if the kernel can do that in one call (5.14). */
 void os_populate(void *start, size_t bytes);

@@ -18,7 +18,7 @@ const KEPT: u64 = 20_000;
 const ROUNDS: u64 = 3;
 const WASTED: u64 = 10_000;
 const OF_THREAD: u64 = 4_000;
-const BLOCK: u64 = 3_072;
+const BLOCK: u64 = 3_264;
 
 /// The least distance, for the most samples; and most that one sample of such a block stands for.
 const DISTANCE: &str = "65536";
