@@ -14,8 +14,8 @@ enum {
 	FIRST_BLOCKS = 8,
 	/* Of blocks in a magazine that is as large as it gets. */
 	MOST_BYTES = 64 * 1024,
-	/* Of blocks in a magazine while memory waits to be given back: with few, a thread comes by more often, and so to look at the clock. */
-	MOST_BLOCKS_WHILE_KEPT = 16,
+	/* Of blocks in a magazine while much memory waits to be given back: with few, a thread comes by more often, and so to look at the clock. */
+	MOST_BLOCKS_OF_SHRUNK = 16,
 	/* Ends of a magazine that are met from one look at the clock to the next. */
 	TURNS_PER_LOOK = 16,
 	/* Of the CPU's cache. */
@@ -123,8 +123,8 @@ static inline cache_t *current(void)
 static void grow(cache_t *cache, unsigned class)
 {
 	unsigned most = most_blocks(class), doubled = cache->capacity[class] * 2u;
-	if (most > MOST_BLOCKS_WHILE_KEPT && heap_has_kept()) {
-		most = MOST_BLOCKS_WHILE_KEPT;
+	if (most > MOST_BLOCKS_OF_SHRUNK && heap_has_shrunk()) {
+		most = MOST_BLOCKS_OF_SHRUNK;
 	}
 	cache->capacity[class] = (uint8_t)(doubled < most ? doubled : most);
 }

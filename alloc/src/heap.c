@@ -15,6 +15,9 @@ enum {
 	SLABS_TO_PURGE_OF_RECENT = 8,
 	/* At most so many superslabs of which some slabs go, in a turn, because the lock is held. */
 	PURGED_IN_PART = 32,
+	/* A program has shrunk if so many superslabs wait to be given back, and one for so many that are taken. */
+	KEPT_IF_SHRUNK = 4,
+	TAKEN_IF_SHRUNK = 4,
 };
 
 #define ALL_SLABS UINT32_MAX
@@ -29,8 +32,11 @@ static struct {
 	superslab_t *by_run[SLABS_IN_SUPERSLAB];
 	uint32_t runs;
 	size_t shared;
-	/* Superslabs are free that will be given back. Read without the lock. */
-	_Atomic bool has_kept;
+	/* Superslabs that are taken, and those that are free and will be given back. */
+	size_t taken;
+	size_t kept;
+	/* Of the latter there are many. Read without the lock. */
+	_Atomic bool has_shrunk;
 } heap;
 
 static void set_bit(uint64_t *words, size_t bit)
@@ -109,6 +115,15 @@ static size_t find_row(size_t count)
 	return best;
 }
 
+/* So many more superslabs are taken, and kept. */
+static void count_superslabs(size_t taken, size_t kept)
+{
+	heap.taken += taken;
+	heap.kept += kept;
+	bool has_shrunk = heap.kept >= KEPT_IF_SHRUNK && heap.kept * TAKEN_IF_SHRUNK >= heap.taken;
+	atomic_store_explicit(&heap.has_shrunk, has_shrunk, memory_order_relaxed);
+}
+
 /* Memory that was kept goes to the program, whose pages are there. */
 static void reuse(size_t bytes)
 {
@@ -123,10 +138,12 @@ static bool take_row(size_t first, size_t count, bool *are_zero)
 	if (end < first || end > region.superslab_count || (end > heap.frontier && !region_reach(end))) {
 		return false;
 	}
+	size_t kept = 0;
 	*are_zero = true;
 	for (size_t at = first; at < end && at < heap.frontier; at++) {
 		if (!has_bit(region.zero, at)) {
 			*are_zero = false;
+			kept++;
 			reuse(SUPERSLAB_BYTES);
 		}
 		clear_bit(region.recent, at);
@@ -134,6 +151,7 @@ static bool take_row(size_t first, size_t count, bool *are_zero)
 		clear_bit(region.zero, at);
 	}
 	heap.frontier = end > heap.frontier ? end : heap.frontier;
+	count_superslabs(count, -kept);
 	return true;
 }
 
@@ -143,12 +161,12 @@ static void give_row(size_t first, size_t count)
 		set_bit(region.recent, at);
 	}
 	published()->kept_bytes += count * SUPERSLAB_BYTES;
-	atomic_store_explicit(&heap.has_kept, true, memory_order_relaxed);
+	count_superslabs(-count, count);
 }
 
-bool heap_has_kept(void)
+bool heap_has_shrunk(void)
 {
-	return atomic_load_explicit(&heap.has_kept, memory_order_relaxed);
+	return atomic_load_explicit(&heap.has_shrunk, memory_order_relaxed);
 }
 
 static unsigned longest_run(uint32_t bits)
@@ -425,6 +443,7 @@ static void purge_aged(void)
 			count_purge_of_kept(length * SUPERSLAB_BYTES, is_zero);
 			if (is_zero) {
 				region.zero[word] |= mask;
+				count_superslabs(0, -(size_t)length);
 			} else {
 				region.recent[word] |= mask;
 			}
@@ -434,13 +453,10 @@ static void purge_aged(void)
 
 static void age(void)
 {
-	uint64_t any = 0;
 	for (size_t word = 0; word * WORD_BITS < heap.frontier; word++) {
 		region.aged[word] |= region.recent[word];
 		region.recent[word] = 0;
-		any |= region.aged[word];
 	}
-	atomic_store_explicit(&heap.has_kept, any != 0, memory_order_relaxed);
 }
 
 /* Gives back slabs of a superslab, row by row: such as are kept, or such as read as zero, which no counter has. */

@@ -38,8 +38,8 @@ bool heap_purge_pages(size_t slab, unsigned first_page, unsigned pages);
 /* Gives back free superslabs that were free already at the last call, and slabs of others that have many. */
 void heap_decay(void);
 
-/* Whether the next turns of decay have free superslabs to give back. Takes no lock. */
-bool heap_has_kept(void);
+/* Whether the next turns of decay have many superslabs to give back. Takes no lock. */
+bool heap_has_shrunk(void);
 
 /* Gives back all that is free. */
 void heap_trim(void);
