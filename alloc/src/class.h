@@ -1,6 +1,6 @@
 /* Size classes of blocks: multiples of 16 bytes up to 256, then eight per doubling up to 4 KiB (at most an eighth is wasted),
- * four up to 8 KiB. Those above 2 KiB leave next to nothing of a slab, and those above 1 KiB are multiples of 64. Class 0 is no class: a slab
- * without blocks. */
+ * four up to 8 KiB, and above that up to seven in a slab. Those above 2 KiB leave next to nothing of a slab, and those from 1 to 8 KiB are
+ * multiples of 64. Class 0 is no class: a slab without blocks. */
 #ifndef SLIPMALLOC_CLASS_H
 #define SLIPMALLOC_CLASS_H
 
