@@ -45,7 +45,7 @@ static void gather(void)
 	}
 }
 
-/* Any size and alignment. Sets errno only if there is no memory. */
+/* Any size and alignment; `is_zero` as for large_take(). Sets errno only if there is no memory. */
 static SLOW void *take_slowly(size_t bytes, size_t alignment, bool *is_zero)
 {
 	int before = errno;
@@ -119,7 +119,7 @@ static inline void *handed_out(void *block)
 
 static SLOW void *malloc_slowly(size_t bytes)
 {
-	bool is_zero;
+	bool is_zero = false;
 	return handed_out(take_slowly(bytes, CLASS_GRANULE, &is_zero));
 }
 
@@ -172,7 +172,7 @@ static inline void blocks_put(void *block)
 
 static inline void *blocks_take_aligned(size_t alignment, size_t bytes)
 {
-	bool is_zero;
+	bool is_zero = false;
 	return handed_out(take_slowly(bytes, alignment < CLASS_GRANULE ? CLASS_GRANULE : alignment, &is_zero));
 }
 
@@ -182,7 +182,7 @@ static inline void *blocks_take_zero(size_t bytes)
 		void *block = blocks_take(bytes);
 		return block == NULL ? NULL : memset(block, 0, bytes);
 	}
-	bool is_zero;
+	bool is_zero = true;
 	void *block = take_slowly(bytes, CLASS_GRANULE, &is_zero);
 	if (block != NULL && !is_zero) {
 		memset(block, 0, bytes);
@@ -211,6 +211,9 @@ static inline size_t blocks_trim(void)
 {
 	size_t before = heap_count().purged_bytes;
 	gather();
+	for (unsigned class = 1; class < CLASSES; class++) {
+		depot_trim(class);
+	}
 	heap_trim();
 	return heap_count().purged_bytes - before;
 }

@@ -295,7 +295,9 @@ static void flush(unsigned class, bool all)
 		push(&depot->empty, magazine);
 	}
 	depot->least_full = depot->full_count;
-	purge_slabs(depot, class, all);
+	if (!all) {
+		purge_slabs(depot, class, false);
+	}
 	lock_release(&depot->lock);
 }
 
@@ -315,6 +317,13 @@ void depot_flush(unsigned class)
 		remove_slab(depot, class, slab);
 	}
 	lock_release(&depot->lock);
+}
+
+void depot_trim(unsigned class)
+{
+	lock_take(&depots[class].lock);
+	purge_slabs(&depots[class], class, true);
+	lock_release(&depots[class].lock);
 }
 
 void depot_prewarm(unsigned class, size_t blocks)

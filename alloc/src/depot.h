@@ -28,10 +28,12 @@ void depot_give_back(unsigned class, magazine_t *magazine);
 void *depot_take_block(unsigned class);
 void depot_put_block(unsigned class, void *block);
 
-/* Gives the blocks of magazines that nobody needed since the last call back to their slabs. */
+/* Gives the blocks of magazines that nobody needed since the last call back to their slabs, and pages of slabs in which no block was. */
 void depot_decay(unsigned class);
-/* The same of all magazines. */
+/* Gives the blocks of all magazines back to their slabs. */
 void depot_flush(unsigned class);
+/* Gives back all pages of slabs in which each block is free. */
+void depot_trim(unsigned class);
 
 /* Has at least so many more blocks in slabs, resident, as far as there is memory. */
 void depot_prewarm(unsigned class, size_t blocks);

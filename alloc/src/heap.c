@@ -18,6 +18,10 @@ enum {
 	/* A program has shrunk if so many superslabs wait to be given back, and one for so many that are taken. */
 	KEPT_IF_SHRUNK = 4,
 	TAKEN_IF_SHRUNK = 4,
+	/* At most so many superslabs get the pages of others at once, because the lock is held. */
+	MOST_MOVED = 32,
+	/* Only the first so many do, because each may then be a mapping of its own, of 65,530 that a process has as a rule. */
+	MOVED_BELOW = 4096,
 };
 
 #define ALL_SLABS UINT32_MAX
@@ -37,6 +41,8 @@ static struct {
 	size_t kept;
 	/* Of the latter there are many. Read without the lock. */
 	_Atomic bool has_shrunk;
+	/* The kernel has refused to move pages once. */
+	bool cannot_move;
 } heap;
 
 static void set_bit(uint64_t *words, size_t bit)
@@ -131,27 +137,65 @@ static void reuse(size_t bytes)
 	published()->reused_bytes += bytes;
 }
 
-/* Takes superslabs that are free, or lie beyond the frontier, to which they reach. */
-static bool take_row(size_t first, size_t count, bool *are_zero)
+static void note_huge(size_t superslab, bool is_huge)
+{
+	if (is_huge && !has_bit(region.huge, superslab)) {
+		set_bit(region.huge, superslab);
+		published()->huge_bytes += SUPERSLAB_BYTES;
+	} else if (!is_huge && has_bit(region.huge, superslab)) {
+		clear_bit(region.huge, superslab);
+		published()->huge_bytes -= SUPERSLAB_BYTES;
+	}
+}
+
+/* Gives a superslab that reads as zero the pages of a free one that does not, which takes the kernel a few microseconds; it has 512 pages to
+ * clear otherwise. False if there is none. */
+static bool move_kept_to(size_t superslab)
+{
+	size_t kept = heap.kept > 0 && !heap.cannot_move ? find_one() : heap.frontier;
+	if (kept == heap.frontier || has_bit(region.zero, kept)) {
+		return false;
+	}
+	heap.cannot_move = !os_move(region_address(superslab * SLABS_IN_SUPERSLAB), region_address(kept * SLABS_IN_SUPERSLAB), SUPERSLAB_BYTES);
+	/* What the kernel was told of pages goes with them. */
+	note_huge(superslab, !heap.cannot_move && has_bit(region.huge, kept));
+	if (heap.cannot_move) {
+		return false;
+	}
+	clear_bit(region.recent, kept);
+	clear_bit(region.aged, kept);
+	set_bit(region.zero, kept);
+	count_superslabs(0, -1ull);
+	reuse(SUPERSLAB_BYTES);
+	return true;
+}
+
+/* Takes superslabs that are free, or lie beyond the frontier, to which they reach. `fill` is whether what is kept elsewhere may move there. */
+static bool take_row(size_t first, size_t count, bool fill, bool *are_zero)
 {
 	size_t end = first + count;
 	if (end < first || end > region.superslab_count || (end > heap.frontier && !region_reach(end))) {
 		return false;
 	}
-	size_t kept = 0;
-	*are_zero = true;
-	for (size_t at = first; at < end && at < heap.frontier; at++) {
-		if (!has_bit(region.zero, at)) {
-			*are_zero = false;
-			kept++;
-			reuse(SUPERSLAB_BYTES);
-		}
+	size_t kept = 0, known = end < heap.frontier ? end : heap.frontier;
+	for (size_t at = first; at < known; at++) {
+		kept += !has_bit(region.zero, at);
 		clear_bit(region.recent, at);
 		clear_bit(region.aged, at);
+	}
+	*are_zero = kept == 0;
+	reuse(kept * SUPERSLAB_BYTES);
+	count_superslabs(count, -kept);
+	for (size_t at = first, moved = 0; fill && at < end && at < MOVED_BELOW && moved < MOST_MOVED; at++) {
+		bool is_zero = at >= heap.frontier || has_bit(region.zero, at);
+		fill = !is_zero || move_kept_to(at);
+		moved += is_zero && fill;
+		*are_zero = *are_zero && moved == 0;
+	}
+	for (size_t at = first; at < known; at++) {
 		clear_bit(region.zero, at);
 	}
 	heap.frontier = end > heap.frontier ? end : heap.frontier;
-	count_superslabs(count, -kept);
 	return true;
 }
 
@@ -246,9 +290,8 @@ static void use_huge_pages(size_t first, size_t count)
 static void use_small_pages(size_t superslab)
 {
 	if (has_bit(region.huge, superslab)) {
-		clear_bit(region.huge, superslab);
 		os_use_small_pages(region_address(superslab * SLABS_IN_SUPERSLAB), SUPERSLAB_BYTES);
-		published()->huge_bytes -= SUPERSLAB_BYTES;
+		note_huge(superslab, false);
 	}
 }
 
@@ -263,7 +306,7 @@ static superslab_t *shared_with_run(unsigned count)
 	}
 	bool is_zero;
 	size_t index = find_one();
-	if (!take_row(index, 1, &is_zero)) {
+	if (!take_row(index, 1, false, &is_zero)) {
 		return NULL;
 	}
 	bool has_huge_page = ++heap.shared > SHARED_WITHOUT_HUGE_PAGES && options.huge_pages;
@@ -350,11 +393,11 @@ bool heap_extend_slabs(size_t first, unsigned count, unsigned wanted)
 	return fits;
 }
 
-size_t heap_take_superslabs(size_t count, bool *are_zero)
+size_t heap_take_superslabs(size_t count, bool fill, bool *are_zero)
 {
 	lock_take(&heap.lock);
 	size_t first = count == 1 ? find_one() : find_row(count);
-	if (take_row(first, count, are_zero)) {
+	if (take_row(first, count, fill, are_zero)) {
 		published()->taken_bytes += count * SUPERSLAB_BYTES;
 	} else {
 		first = HEAP_NONE;
@@ -378,7 +421,7 @@ bool heap_extend_superslabs(size_t first, size_t count, size_t wanted)
 	for (size_t at = first + count; at < first + wanted && at < heap.frontier; at++) {
 		fits = fits && is_free(at);
 	}
-	fits = fits && take_row(first + count, wanted - count, &are_zero);
+	fits = fits && take_row(first + count, wanted - count, false, &are_zero);
 	if (fits) {
 		published()->taken_bytes += (wanted - count) * SUPERSLAB_BYTES;
 	}

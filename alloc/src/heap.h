@@ -21,8 +21,9 @@ typedef struct {
 size_t heap_take_slabs(unsigned count, bool *are_zero);
 void heap_give_slabs(size_t first, unsigned count);
 
-/* `count` superslabs in a row: the number of the first, HEAP_NONE if there are none. Any part of them may be given back. */
-size_t heap_take_superslabs(size_t count, bool *are_zero);
+/* `count` superslabs in a row: the number of the first, HEAP_NONE if there are none. Any part of them may be given back. With `fill`, which is
+ * for those that will be used soon, what reads as zero gets the pages of others that are free. */
+size_t heap_take_superslabs(size_t count, bool fill, bool *are_zero);
 void heap_give_superslabs(size_t first, size_t count);
 
 /* Takes what follows, too. False, and nothing changed, if that is not free. */

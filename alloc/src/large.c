@@ -10,13 +10,15 @@
 /* Half a superslab: two of them share one. */
 enum { MOST_SLABS_IN_RUN = SLABS_IN_SUPERSLAB / 2 };
 
-/* From here on a block may have huge pages. */
-#define LEAST_WITH_HUGE_PAGES (2 * SUPERSLAB_BYTES)
+/* Of a block so long it matters whether it will be used, which is taken from the one before it. */
+#define LEAST_JUDGED_BYTES (2 * SUPERSLAB_BYTES)
 
-/* The last block that may have huge pages of those that this thread took. It may be another one's by now. */
+/* The last block so long that this thread took. It may be another one's by now. NULL if it is known whether it was used. */
 static _Thread_local struct {
 	const char *start;
 	size_t bytes;
+	bool was_used;
+	bool was_used_to_end;
 } last __attribute__((tls_model("initial-exec")));
 
 static size_t units(size_t bytes, size_t unit)
@@ -24,7 +26,7 @@ static size_t units(size_t bytes, size_t unit)
 	return (bytes + unit - 1) / unit;
 }
 
-static void *take(size_t bytes, size_t alignment, bool *is_zero)
+static void *take(size_t bytes, size_t alignment, bool fill, bool *is_zero)
 {
 	/* The sums below cannot overflow then. */
 	if (bytes > PTRDIFF_MAX || alignment > PTRDIFF_MAX) {
@@ -45,7 +47,7 @@ static void *take(size_t bytes, size_t alignment, bool *is_zero)
 		bytes += alignment - SUPERSLAB_BYTES;
 	}
 	size_t count = units(bytes, SUPERSLAB_BYTES);
-	size_t first = heap_take_superslabs(count, is_zero);
+	size_t first = heap_take_superslabs(count, fill, is_zero);
 	if (first == HEAP_NONE) {
 		return NULL;
 	}
@@ -64,33 +66,43 @@ static void *take(size_t bytes, size_t alignment, bool *is_zero)
 }
 
 /* Not all of these pages are there of a table that has few entries, of a stack, or of a buffer that was made to be large enough. */
-static bool last_was_used(void)
+static void judge_last(void)
 {
-	return last.start != NULL && os_is_resident(last.start + last.bytes / 4) && os_is_resident(last.start + last.bytes / 2) &&
-	       os_is_resident(last.start + last.bytes / 4 * 3);
+	if (last.start != NULL) {
+		last.was_used = os_is_resident(last.start + last.bytes / 4) && os_is_resident(last.start + last.bytes / 2) &&
+				os_is_resident(last.start + last.bytes / 4 * 3);
+		last.was_used_to_end = last.was_used && os_is_resident(last.start + last.bytes - 1);
+		last.start = NULL;
+	}
 }
 
-/* A block gets huge pages if the one that the thread took before it was used: with them, what is not touched costs memory. Its last
- * superslab gets one if the block has at least half of that and the one before was used to its end. */
-static void choose_pages(void *block, size_t bytes)
+/* The last superslab of a block gets a huge page if the block has at least half of that: what is not touched costs memory. */
+static void use_huge_pages(const void *block, size_t bytes)
 {
-	if (!options.huge_pages || bytes < LEAST_WITH_HUGE_PAGES) {
-		return;
+	bool has_tail = bytes % SUPERSLAB_BYTES >= SUPERSLAB_BYTES / 2 && last.was_used_to_end;
+	heap_use_huge_pages(region_slab_number(block) / SLABS_IN_SUPERSLAB, bytes / SUPERSLAB_BYTES + has_tail);
+}
+
+/* A block gets pages that others had, and huge ones, if the one that the thread took before it was used. */
+static void *take_judged(size_t bytes, size_t alignment, bool *is_zero)
+{
+	judge_last();
+	void *block = take(bytes, alignment, last.was_used && !*is_zero, is_zero);
+	if (block != NULL) {
+		if (last.was_used && options.huge_pages) {
+			use_huge_pages(block, bytes);
+		}
+		last.start = block;
+		last.bytes = bytes;
 	}
-	if (last_was_used()) {
-		bool has_tail = bytes % SUPERSLAB_BYTES >= SUPERSLAB_BYTES / 2 && os_is_resident(last.start + last.bytes - 1);
-		heap_use_huge_pages(region_slab_number(block) / SLABS_IN_SUPERSLAB, bytes / SUPERSLAB_BYTES + has_tail);
-	}
-	last.start = block;
-	last.bytes = bytes;
+	return block;
 }
 
 void *large_take(size_t bytes, size_t alignment, bool *is_zero)
 {
-	void *block = take(bytes, alignment, is_zero);
+	void *block = bytes < LEAST_JUDGED_BYTES ? take(bytes, alignment, false, is_zero) : take_judged(bytes, alignment, is_zero);
 	if (block != NULL) {
 		published_add(&published()->large_taken, 1);
-		choose_pages(block, bytes);
 		sample_large(block, bytes);
 	}
 	return block;
@@ -139,6 +151,9 @@ void large_give(const char *what, void *block)
 	published_add(&published()->large_given, 1);
 	/* Before another thread may have it. */
 	sample_given(block);
+	if (block == last.start) {
+		judge_last();
+	}
 	if (superslab->kind == SUPERSLAB_LARGE) {
 		size_t run = superslab->run;
 		superslab->kind = SUPERSLAB_FREE;

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* The alignment is a power of two. NULL if there is no memory. `is_zero` tells whether all of it reads as zero. */
+/* The alignment is a power of two. NULL if there is no memory. `is_zero` is whether it had better read as zero, and then whether all of it does. */
 void *large_take(size_t bytes, size_t alignment, bool *is_zero);
 
 /* These abort if `block` is no large block; `what` is the function that was called with it. */

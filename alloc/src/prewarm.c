@@ -10,7 +10,7 @@
 static void prewarm_large(size_t bytes, size_t count)
 {
 	void *last = NULL;
-	bool is_zero;
+	bool is_zero = false;
 	for (; count > 0; count--) {
 		void *block = large_take(bytes, CLASS_GRANULE, &is_zero);
 		if (block == NULL) {

@@ -89,7 +89,7 @@ static void forget_descriptions(void)
 {
 	options.decay_ms = -1;
 	bool is_zero;
-	size_t first = heap_take_superslabs(3, &is_zero);
+	size_t first = heap_take_superslabs(3, false, &is_zero);
 	CHECK(first != HEAP_NONE);
 	superslab_t *described = &region.superslabs[first];
 	for (unsigned at = 0; at < 3; at++) {
@@ -126,9 +126,12 @@ static void empty_what_was_filled(void)
 		}
 	}
 	size_t kept = heap_count().kept_bytes, before = resident_pages(start, SUPERSLAB_BYTES);
+	uint64_t huge_bytes = published()->huge_bytes;
 	CHECK(before >= free_slabs);
 	heap_decay();
 	heap_decay();
+	/* Else the kernel would make one huge page of the rest and of new memory, when it comes by. */
+	CHECK(published()->huge_bytes == huge_bytes - SUPERSLAB_BYTES);
 	CHECK(resident_pages(start, SUPERSLAB_BYTES) <= before - free_slabs && heap_count().kept_bytes <= kept);
 	for (unsigned at = 0; at < SLABS; at++) {
 		heap_give_slabs(slabs[at], 1);
@@ -168,7 +171,11 @@ static void empty_pages_of_slabs(void)
 	CHECK((uintptr_t)prewarmed % SLAB_BYTES == 0);
 	depot_decay(class);
 	depot_decay(class);
+	/* Nor do they go because there is no memory for something else: what is gathered then need not come back from the kernel. */
+	CHECK(slip_malloc((size_t)1 << 46) == NULL);
 	CHECK(resident_pages(prewarmed, SLAB_BYTES) == PAGES_IN_SLAB);
+	slip_malloc_trim(0);
+	CHECK(resident_pages(prewarmed, SLAB_BYTES) == 1);
 	for (unsigned at = 0; at <= IN_SLAB; at++) {
 		depot_put_block(class, taken[at]);
 	}
@@ -203,8 +210,32 @@ static void empty_magazines(void)
 	}
 }
 
+/* A heap has shrunk if a fifth of it or more is free and will be given back. */
+static void shrink_heap(void)
+{
+	enum { SUPERSLABS = 20, FEW = 3, FIFTH = 4 };
+	options.decay_ms = -1;
+	bool is_zero;
+	CHECK(region_is_ready() && heap_count().taken_bytes == 0 && !heap_has_shrunk());
+	size_t first = heap_take_superslabs(SUPERSLABS, false, &is_zero);
+	CHECK(first != HEAP_NONE);
+	heap_give_superslabs(first, FEW);
+	CHECK(!heap_has_shrunk());
+	heap_give_superslabs(first + FEW, FIFTH + 1 - FEW);
+	CHECK(heap_has_shrunk());
+	heap_decay();
+	CHECK(heap_has_shrunk());
+	heap_decay();
+	CHECK(!heap_has_shrunk());
+	heap_give_superslabs(first + FIFTH + 1, SUPERSLABS - FIFTH - 1);
+	CHECK(heap_has_shrunk());
+	heap_trim();
+	CHECK(!heap_has_shrunk());
+}
+
 int main(void)
 {
+	shrink_heap();
 	shrink_and_serve();
 	leave_one_in_each();
 	forget_descriptions();

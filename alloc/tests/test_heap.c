@@ -55,7 +55,7 @@ static void take(piece_t *piece)
 	bool are_zero = false;
 	piece->is_row = next_random(&state) % 4 == 0;
 	piece->count = 1 + next_random(&state) % (piece->is_row ? LONGEST_ROW : LONGEST_RUN);
-	piece->first = piece->is_row ? heap_take_superslabs(piece->count, &are_zero) : heap_take_slabs(piece->count, &are_zero);
+	piece->first = piece->is_row ? heap_take_superslabs(piece->count, next_random(&state) % 2, &are_zero) : heap_take_slabs(piece->count, &are_zero);
 	CHECK(piece->first != HEAP_NONE);
 	mark(slab_of(piece, 0), slabs_in(piece, piece->count), true, are_zero);
 }
@@ -137,6 +137,6 @@ int main(void)
 	bool are_zero;
 	heap_trim();
 	CHECK(heap_count().kept_bytes == 0);
-	CHECK(heap_take_superslabs(counts.usable_bytes / SUPERSLAB_BYTES, &are_zero) == 0 && are_zero);
+	CHECK(heap_take_superslabs(counts.usable_bytes / SUPERSLAB_BYTES, false, &are_zero) == 0 && are_zero);
 	return 0;
 }

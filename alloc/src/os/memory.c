@@ -11,6 +11,11 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
+/* Linux 5.7. */
+#ifndef MREMAP_DONTUNMAP
+#define MREMAP_DONTUNMAP 4
+#endif
+
 enum { PAGE_BYTES = 4096 };
 
 void *os_reserve(size_t bytes)
@@ -44,6 +49,20 @@ bool os_hide(void *start, size_t bytes)
 {
 	/* A new mapping becomes one with its neighbours, which what mprotect() leaves does not always. */
 	return mmap(start, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) != MAP_FAILED;
+}
+
+bool os_move(void *to, void *from, size_t bytes)
+{
+	/* It is refused where memory is locked, which would not hold for the place that is left. */
+	if (madvise(to, bytes, MADV_DONTNEED) != 0) {
+		return false;
+	}
+	if (mremap(from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, to) == to) {
+		return true;
+	}
+	/* What was there may be gone. */
+	mmap(to, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+	return false;
 }
 
 void os_use_huge_pages(void *start, size_t bytes)

@@ -23,6 +23,10 @@ bool os_purge(void *start, size_t bytes);
 /* Makes usable pages what os_reserve() gives, without what they held. False if the kernel refuses, and they may be as before. */
 bool os_hide(void *start, size_t bytes);
 
+/* Moves pages to where there are none: what they were at reads as zero then, and both places stay usable. False, and nothing changed, if the
+ * kernel refuses (before 5.7, too many mappings, locked memory). */
+bool os_move(void *to, void *from, size_t bytes);
+
 void os_use_huge_pages(void *start, size_t bytes);
 /* No more of them, also for what has pages already. */
 void os_use_small_pages(void *start, size_t bytes);
