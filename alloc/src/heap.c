@@ -18,7 +18,10 @@ enum {
 	/* A program has shrunk if so many superslabs wait to be given back, and one for so many that are taken. */
 	KEPT_IF_SHRUNK = 4,
 	TAKEN_IF_SHRUNK = 4,
-	/* At most so many superslabs get the pages of others at once, because the lock is held. */
+	/* Superslabs get the pages of others if more than one for so many that are taken waits to be given back: what is left may be where it is needed
+	 * next. */
+	TAKEN_IF_MOVED = 16,
+	/* At most so many do at once, because the lock is held. */
 	MOST_MOVED = 32,
 	/* Only the first so many do, because each may then be a mapping of its own, of 65,530 that a process has as a rule. */
 	MOVED_BELOW = 4096,
@@ -149,10 +152,10 @@ static void note_huge(size_t superslab, bool is_huge)
 }
 
 /* Gives a superslab that reads as zero the pages of a free one that does not, which takes the kernel a few microseconds; it has 512 pages to
- * clear otherwise. False if there is none. */
+ * clear otherwise. False if there is none to spare. */
 static bool move_kept_to(size_t superslab)
 {
-	size_t kept = heap.kept > 0 && !heap.cannot_move ? find_one() : heap.frontier;
+	size_t kept = heap.kept * TAKEN_IF_MOVED > heap.taken && !heap.cannot_move ? find_one() : heap.frontier;
 	if (kept == heap.frontier || has_bit(region.zero, kept)) {
 		return false;
 	}
