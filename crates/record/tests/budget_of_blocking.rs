@@ -6,7 +6,6 @@ mod budget_support;
 
 use std::fs::File;
 use std::io::Write as _;
-use std::os::fd::AsRawFd as _;
 use std::thread;
 use std::time::Duration;
 
@@ -15,7 +14,7 @@ use slip_testkit::skip;
 
 use self::budget_support::php::{CLOCKS, Watched, assert_drag, builds, fetch, fetch_all};
 use self::budget_support::servers::serve_slowly;
-use self::budget_support::{REQUESTS, alone, assert_most_blocked, drag};
+use self::budget_support::{REQUESTS, alone, assert_most_blocked, drag, lose_from_cache};
 
 #[test]
 fn time_that_passes_is_sleep() {
@@ -86,9 +85,7 @@ fn a_file_that_the_page_cache_has_lost_is_disk() {
         file.sync_all().unwrap();
         let mut told_ns = 0;
         for _ in 0..REQUESTS {
-            // SAFETY: the file is open; the call touches no memory of ours.
-            let failed = unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
-            assert_eq!(failed, 0);
+            lose_from_cache(&file);
             told_ns += fetch(&watched.fpm);
         }
         let drag_ns = watched.blocked_ns(told_ns);

@@ -11,7 +11,9 @@ pub(crate) mod servers;
 pub(crate) mod stolen;
 
 use std::env;
+use std::fs::File;
 use std::ops::Range;
+use std::os::fd::AsRawFd as _;
 use std::time::{Duration, Instant};
 
 use slip_model::{Budget, Part, ServedRequest, Worker};
@@ -56,6 +58,13 @@ pub(crate) fn rung() -> Rung {
 
 pub(crate) fn is_emulated() -> bool {
     env::var_os(RUNG).is_some()
+}
+
+/// Has the page cache lose a file, all of which is on its disk.
+pub(crate) fn lose_from_cache(file: &File) {
+    // SAFETY: the file is open; the call touches no memory of ours.
+    let failed = unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+    assert_eq!(failed, 0);
 }
 
 /// What a drag takes that the test makes, not its script.

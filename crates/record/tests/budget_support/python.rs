@@ -1,5 +1,6 @@
 //! Python services behind servers that others wrote.
 
+use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -80,6 +81,19 @@ impl Server {
         let stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         Connection(BufReader::new(stream))
+    }
+
+    /// Waits until one of its processes waits to send (`sendto`, as `/proc` tells it).
+    pub(crate) fn wait_until_it_sends(&self) {
+        const SENDTO: &str = "44 ";
+        let end = Instant::now() + PATIENCE;
+        let waits = |pid: &u32| {
+            fs::read_to_string(format!("/proc/{pid}/syscall")).is_ok_and(|call| call.starts_with(SENDTO))
+        };
+        while !self.pids().iter().any(waits) {
+            assert!(Instant::now() < end, "nobody waits to send");
+            thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// What a request says in the last line of its response: nanoseconds that its drag took.
