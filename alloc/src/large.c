@@ -76,7 +76,8 @@ static void judge_last(void)
 	}
 }
 
-/* The last superslab of a block gets a huge page if the block has at least half of that: what is not touched costs memory. */
+/* With them, what is not touched costs memory: the last superslab of a block gets one if the block has at least half of that and the one before was
+ * used to its end. */
 static void use_huge_pages(const void *block, size_t bytes)
 {
 	bool has_tail = bytes % SUPERSLAB_BYTES >= SUPERSLAB_BYTES / 2 && last.was_used_to_end;
