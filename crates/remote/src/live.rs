@@ -5,14 +5,14 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::ptr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use thiserror::Error;
 
 use crate::elf::{ElfFacts, read_facts};
 use crate::memory::read_and_split;
-use crate::procfs::{process_stat, status_value, threads_of};
+use crate::procfs::{io_calls_in, process_stat, status_value, threads_of};
 use crate::{Mapping, Memory, Range, ReadError, RemoteAddr, SharedObject, SharedRange, Symbols, parse_maps};
 
 /// The most pieces that the kernel takes in one `process_vm_readv` (`UIO_MAXIOV`).
@@ -60,6 +60,8 @@ pub struct LiveProcess {
     start_ticks: u64,
     /// `/proc/PID/mem`: stays that of the program which ran when it was opened.
     memory: Option<fs::File>,
+    /// `/proc/PID/io`, once it was asked for.
+    io: OnceLock<Option<fs::File>>,
     /// Where that program had something.
     first: RemoteAddr,
     shared: Vec<SharedRange>,
@@ -92,6 +94,7 @@ impl LiveProcess {
             pid,
             start_ticks: stat.start_ticks,
             memory: fs::File::open(format!("/proc/{pid}/mem")).ok(),
+            io: OnceLock::new(),
             first: RemoteAddr(first.start),
             modules: Vec::new(),
             program: fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default(),
@@ -152,6 +155,14 @@ impl Memory for LiveProcess {
 
     fn stands_still(&self) -> bool {
         self.is_stopped.load(Ordering::Relaxed)
+    }
+
+    /// The sum of `syscr` and `syscw` in `/proc/PID/io`, which counts a call when it is over.
+    fn io_calls(&self) -> Option<u64> {
+        let io = self.io.get_or_init(|| fs::File::open(format!("/proc/{}/io", self.pid)).ok());
+        let mut bytes = [0; 512];
+        let len = io.as_ref()?.read_at(&mut bytes, 0).ok()?;
+        io_calls_in(std::str::from_utf8(&bytes[..len]).ok()?)
     }
 
     fn read_ranges(&self, ranges: &[Range], buf: &mut [u8]) -> Result<usize, ReadError> {

@@ -103,6 +103,11 @@ pub trait Memory {
         false
     }
 
+    /// How often the process has called `read`, `write` and the like so far, in vain as well; `None` if that is not known.
+    fn io_calls(&self) -> Option<u64> {
+        None
+    }
+
     /// Copies `ranges`, in this order, one after the other into `buf`, in one system call where possible.
     ///
     /// `buf` must be as long as all ranges together. Returns how many ranges, from the first, were copied whole: fewer

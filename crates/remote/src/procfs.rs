@@ -83,6 +83,12 @@ pub fn status_value(pid: u32, key: &str) -> Option<String> {
         .find_map(|line| line.strip_prefix(key)?.strip_prefix(':').map(|value| value.trim().to_owned()))
 }
 
+/// How many calls of `read` and `write` and their like `/proc/PID/io` tells of.
+pub(crate) fn io_calls_in(text: &str) -> Option<u64> {
+    let count = |key| text.lines().find_map(|line| line.strip_prefix(key))?.parse::<u64>().ok();
+    count("syscr: ")?.checked_add(count("syscw: ")?)
+}
+
 /// What a variable of the environment was when the process became its program; `None` if there was none, or the process has written over
 /// it, as those do that give themselves a title. Nothing else of the environment is kept: it has secrets.
 pub fn environment_value(pid: u32, name: &str) -> Option<String> {
@@ -431,6 +437,13 @@ mod tests {
             ("a) S (b", 'R', 7, 4711)
         );
         assert_eq!(parse_stat("12 (a"), None);
+    }
+
+    #[test]
+    fn calls_that_read_and_write_are_counted_together() {
+        let text = "rchar: 9\nwchar: 8\nsyscr: 5\nsyscw: 2\nread_bytes: 0\nwrite_bytes: 0\ncancelled_write_bytes: 0\n";
+        assert_eq!(io_calls_in(text), Some(7));
+        assert_eq!(io_calls_in("rchar: 9\nsyscr: 5\n"), None);
     }
 
     #[test]

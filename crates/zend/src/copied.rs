@@ -110,6 +110,7 @@ impl Engine {
                     running,
                     stack,
                     at,
+                    io_calls: None,
                     of_one_moment: true,
                 });
             }
@@ -120,6 +121,7 @@ impl Engine {
             running: true,
             stack: Stack::default(),
             at,
+            io_calls: None,
             of_one_moment: true,
         })
     }

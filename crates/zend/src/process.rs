@@ -33,6 +33,7 @@ const ZEND_CALL_TOP: u32 = 1 << 17;
 ///
 /// We may lose the CPU in between for longer than a request takes, and then see the next request in the same place of
 /// the same script. That takes a whole request and the way to the next one, of which the latter alone takes php-fpm 100 us.
+/// Where looks take longer, it has to be seen that the process has read nothing meanwhile.
 const MAX_UNPROVEN: Duration = Duration::from_micros(300);
 
 /// Most copies of one sample: the first, two because the stack has grown, and one because it has moved.
@@ -110,6 +111,8 @@ pub struct Engine {
     known_in: u64,
     /// When a look of our own was over: what was copied before may only be told of now.
     looked_until: Option<Instant>,
+    /// Looks have taken longer than [`MAX_UNPROVEN`].
+    is_slow: bool,
     /// The stack segment that did not lead to the heap, so that it is not asked again.
     heapless: RemoteAddr,
     /// Where opcache puts what its JIT has compiled, and whether that has been seen to run.
@@ -125,8 +128,9 @@ pub(crate) struct Moment {
     /// Frames run.
     pub(crate) running: bool,
     pub(crate) stack: Stack,
-    /// When copying began.
+    /// When copying began, and [`Memory::io_calls`] before that, where looks are slow.
     pub(crate) at: Instant,
+    pub(crate) io_calls: Option<u64>,
     /// All of it was copied at once, which may be some time ago.
     pub(crate) of_one_moment: bool,
 }
@@ -216,6 +220,7 @@ impl Engine {
             globals_now: Vec::new(),
             known_in: 0,
             looked_until: None,
+            is_slow: false,
             heapless: RemoteAddr::NULL,
             compiled: opcache.and_then(|(memory, _)| find_compiled(target, memory)),
             runs_compiled: false,
@@ -264,7 +269,7 @@ impl Engine {
     /// One system call of about 2 us, and one more for each of: functions seen for the first time, new instructions of
     /// known functions, a new request, a stack that has grown, generators in `yield from`, an innermost frame at a
     /// frameless call. Without opcache, closures and included files cost one more, and PHP 8.2 one for all functions
-    /// unless the script has used `$_SERVER`.
+    /// unless the script has used `$_SERVER`; two more, of `/proc/PID/io`, where that takes longer than 300 us.
     pub fn sample<M: Memory + ?Sized>(
         &mut self,
         memory: &M,
@@ -324,7 +329,7 @@ impl Engine {
     ) -> Result<(), ReadError> {
         *out = PhpReading::default();
         out.stack.thread_key = self.anchor.places.executor_globals.0;
-        let Moment { outcome, globals, running, stack, at, of_one_moment } = moment;
+        let Moment { outcome, globals, running, stack, at, io_calls, of_one_moment } = moment;
         out.phase = if outcome == Outcome::Torn || running { Phase::Code } else { Phase::Engine };
         out.stack.stack = stack.id;
         out.stack.truncated = stack.truncated;
@@ -347,7 +352,7 @@ impl Engine {
             let is_new = outcome != Outcome::Torn && self.known_in != key && self.frames.share_code();
             if (is_new || self.tracker.has_read() || proof.value.is_none())
                 && !(self.is_still_in(memory, code, &globals, proof)?
-                    && (proof.value.is_some() || at.elapsed() < MAX_UNPROVEN))
+                    && (proof.value.is_some() || self.is_too_soon_for_the_next(memory, at, io_calls)))
             {
                 // What was read after the frames, names or facts, may belong to the next request.
                 self.tracker.take_back();
@@ -384,6 +389,7 @@ impl Engine {
     ) -> Result<Moment, ReadError> {
         let mut outcome = Outcome::Clean;
         for _ in 0..MAX_COPIES {
+            let io_calls = self.io_calls(memory);
             let at = Instant::now();
             if !self.single.take(memory)? {
                 break;
@@ -416,6 +422,7 @@ impl Engine {
                                 running,
                                 stack,
                                 at,
+                                io_calls,
                                 of_one_moment: false,
                             });
                         }
@@ -434,6 +441,7 @@ impl Engine {
                 _ => break,
             }
         }
+        let io_calls = self.io_calls(memory);
         let at = Instant::now();
         self.chain.anchor.clear();
         let outcome = match self.reader.read(memory, &mut self.anchor, &mut self.chain) {
@@ -454,6 +462,7 @@ impl Engine {
             running: true,
             stack: Stack::default(),
             at,
+            io_calls,
             of_one_moment: false,
         };
         if outcome != Outcome::Torn && places.is_of_one_request(&bytes, &globals) {
@@ -525,6 +534,26 @@ impl Engine {
         let has_restarted = restarts.is_some_and(|restarts| code.note_restarts(&self.owners, restarts));
         self.globals_now = bytes;
         Ok(goes_on && !has_restarted)
+    }
+
+    /// Whether the next request cannot have begun since a moment, because it is not long ago, or because nothing was read since: the
+    /// head of each request is.
+    fn is_too_soon_for_the_next<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        at: Instant,
+        io_calls: Option<u64>,
+    ) -> bool {
+        if at.elapsed() < MAX_UNPROVEN {
+            return true;
+        }
+        self.is_slow = true;
+        io_calls.is_some() && memory.io_calls() == io_calls
+    }
+
+    /// What to compare with once the look is over, if that takes long here.
+    fn io_calls<M: Memory + ?Sized>(&self, memory: &M) -> Option<u64> {
+        if self.is_slow && self.sapi.fastcgi { memory.io_calls() } else { None }
     }
 
     /// Has the copies hold what [`Places::ranges`] asks for.

@@ -4,14 +4,18 @@
 
 mod common;
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use common::{PATIENCE, Watch};
 use slip_model::{Outcome, RequestFacts};
-use slip_remote::LiveProcess;
+use slip_remote::{LiveProcess, Memory, Range, ReadError, RemoteAddr};
 use slip_testkit::fpm::{Build, Fpm, builds};
 use slip_zend::Phase;
+
+/// Longer than looks may take if nothing but the time says that the request is still the same.
+const SLOW: Duration = Duration::from_micros(400);
 
 /// One request through all its parts: code, the time after the answer has been sent, shutdown functions, destructors,
 /// giving back memory.
@@ -32,6 +36,35 @@ echo json_encode(['usage' => $usage, 'pid' => getmypid()]);
 fastcgi_finish_request();
 after_the_answer();
 ";
+
+/// A target whose reader loses the CPU for a moment when it begins to look.
+struct Slowly<'a> {
+    target: &'a LiveProcess,
+    lost: Cell<Duration>,
+}
+
+impl<'a> Slowly<'a> {
+    /// For a single look, which takes so much longer.
+    fn read(target: &'a LiveProcess, lost: Duration) -> Self {
+        Self { target, lost: Cell::new(lost) }
+    }
+}
+
+impl Memory for Slowly<'_> {
+    fn read(&self, addr: RemoteAddr, buf: &mut [u8]) -> Result<(), ReadError> {
+        std::thread::sleep(self.lost.take());
+        self.target.read(addr, buf)
+    }
+
+    fn read_ranges(&self, ranges: &[Range], buf: &mut [u8]) -> Result<usize, ReadError> {
+        std::thread::sleep(self.lost.take());
+        self.target.read_ranges(ranges, buf)
+    }
+
+    fn io_calls(&self) -> Option<u64> {
+        self.target.io_calls()
+    }
+}
 
 /// What was seen, without repetitions: the phase and, in code, the outermost function.
 fn watch_until_idle(watch: &mut Watch, target: &LiveProcess) -> Vec<(String, Option<RequestFacts>)> {
@@ -194,7 +227,9 @@ fn waiting_for_a_request_is_idle_and_waiting_in_one_is_not() {
 
 /// Two scripts of the same shape: without opcache, the functions of one lie where those of the other lay, and only texts
 /// and line numbers differ.
-fn twin(name: &str, first_lines: &str, uses_server: bool) -> String {
+fn twin(name: &str, first_lines: &str, twins: Twins) -> String {
+    let uses_server = twins == Twins::Timed;
+    let sleep_us = if twins == Twins::Slow { 300 } else { 1 };
     let server =
         if uses_server { "$_SERVER['REQUEST_TIME_FLOAT'];" } else { "$GLOBALS['REQUEST_TIME_NONE'] ?? 0.0;" };
     format!(
@@ -209,7 +244,7 @@ function outer_{name}() {{
     }});
 }}
 function inner_{name}($i) {{
-    usleep(1);
+    usleep({sleep_us});
     return str_repeat('x', 100 * $i);
 }}
 $time = {server}
@@ -236,14 +271,15 @@ enum Twins {
     Timed,
     /// opcache forgets its scripts in between.
     Reset,
+    /// As the first, but who looks is slow, and the script waits for longer in one place.
+    Slow,
 }
 
 fn twins_do_not_mix(build: &Build, twins: Twins) {
-    let uses_server = twins == Twins::Timed;
     // Lines differ by three.
     let scripts = [
-        ("twin_a.php".to_owned(), twin("a", "//\n//\n//", uses_server)),
-        ("twin_b.php".to_owned(), twin("b", "", uses_server)),
+        ("twin_a.php".to_owned(), twin("a", "//\n//\n//", twins)),
+        ("twin_b.php".to_owned(), twin("b", "", twins)),
         ("part_a.php".to_owned(), part("a", "//\n//\n//")),
         ("part_b.php".to_owned(), part("b", "")),
         ("reset.php".to_owned(), "<?php opcache_reset();".to_owned()),
@@ -278,7 +314,10 @@ fn twins_do_not_mix(build: &Build, twins: Twins) {
         });
         let failure = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             while Instant::now() < deadline {
-                watch.sample(&target);
+                match twins {
+                    Twins::Slow => watch.sample(&Slowly::read(&target, SLOW)),
+                    _ => watch.sample(&target),
+                };
                 let reading = watch.reading;
                 match reading.stack.outcome {
                     Outcome::Torn => torn += 1,
@@ -352,8 +391,10 @@ fn twins_do_not_mix(build: &Build, twins: Twins) {
         if let Err(failure) = failure {
             std::panic::resume_unwind(failure);
         }
-        assert!(sent > 500 && code > 500, "{what}: {sent} requests, {code} stacks");
-        assert!(seen.iter().all(|seen| *seen > 100), "{what}: {seen:?}");
+        let [least_sent, least_code, least_seen] =
+            if twins == Twins::Slow { [100, 500, 100] } else { [500, 500, 100] };
+        assert!(sent > least_sent && code > least_code, "{what}: {sent} requests, {code} stacks");
+        assert!(seen.iter().all(|seen| *seen > least_seen), "{what}: {seen:?}");
     });
 }
 
@@ -368,6 +409,48 @@ fn functions_at_the_same_addresses_are_not_mixed_up() {
 fn functions_at_the_same_addresses_are_not_mixed_up_when_the_time_is_noted() {
     for build in builds() {
         twins_do_not_mix(&build, Twins::Timed);
+    }
+}
+
+#[test]
+fn functions_at_the_same_addresses_are_not_mixed_up_by_who_is_slow() {
+    for build in builds() {
+        twins_do_not_mix(&build, Twins::Slow);
+    }
+}
+
+#[test]
+fn a_request_that_reads_nothing_is_known_to_who_is_slow() {
+    let held = "<?php
+function held() { while (!file_exists(__DIR__ . '/go')) usleep(50000); }
+file_put_contents(__DIR__ . '/in', '');
+held();
+";
+    for build in builds() {
+        let fpm = Fpm::start(&build, &[("held.php", held)]);
+        let target = LiveProcess::open(fpm.workers()[0]).unwrap();
+        let mut watch = Watch::attach(&target);
+        std::thread::scope(|scope| {
+            scope.spawn(|| fpm.fetch("held.php", "/held"));
+            let end = Instant::now() + PATIENCE;
+            while !fpm.outside.join("in").exists() {
+                assert!(Instant::now() < end, "{}: no request", build.label());
+                std::thread::yield_now();
+            }
+            // The first look finds out how slow it is.
+            let seen: Vec<_> = (0..20)
+                .map(|_| {
+                    watch.sample(&Slowly::read(&target, SLOW));
+                    (watch.reading.stack.outcome, watch.reading.request.map(|request| request.uri))
+                })
+                .collect();
+            std::fs::write(fpm.outside.join("go"), "").unwrap();
+            let known = seen[1..].iter().filter(|(outcome, uri)| {
+                *outcome != Outcome::Torn && uri.is_some_and(|uri| watch.interner.text(uri) == "/held")
+            });
+            let known = known.count();
+            assert!(known >= 10, "{}: {seen:?}", build.label());
+        });
     }
 }
 
