@@ -9,6 +9,7 @@ asked and the line is what a program has left there.
 import argparse
 import contextlib
 import json
+import math
 import os
 import socket
 import statistics
@@ -129,7 +130,7 @@ class Client(threading.Thread):
                 body = self.server.ask(number)
                 self.took_ns.append(time.perf_counter_ns() - begin)
                 self.drag_ns.append(int(body.rsplit(b"\n", 1)[-1]))
-                self.ended_ns.append(time.monotonic_ns())
+                self.ended_ns.append(time.time_ns())
                 if self.options.moves_out:
                     move_out(self.options.group)
             except (OSError, ValueError) as error:
@@ -172,16 +173,16 @@ def quantile(values, share):
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-def drags(clients, since_ns=0):
-    """Of the requests that have ended since then, by their own clock."""
-    return [ns for client in clients for ns, ended in zip(client.drag_ns, client.ended_ns) if ended >= since_ns]
+def drags(clients, begin_ns=0, end_ns=math.inf):
+    """Of the requests that have ended between these two, nanoseconds since 1970, by their own clock."""
+    return [ns for client in clients for ns, ended in zip(client.drag_ns, client.ended_ns) if begin_ns <= ended < end_ns]
 
 
 def watches(clients):
-    """Of each line of the standard input, a number of seconds: the mean drag of the requests of so long before it."""
+    """Of each line of the standard input, when a watch began and ended: the mean drag of the requests that ended meanwhile."""
     means = []
     for line in sys.stdin:
-        found = drags(clients, time.monotonic_ns() - int(float(line) * 1e9))
+        found = drags(clients, *map(int, line.split()))
         means.append(round(statistics.mean(found) / 1e6, 3) if found else None)
     return means
 
@@ -205,7 +206,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("address")
     parser.add_argument("--redis", type=int, required=True, help="its port")
-    parser.add_argument("--seconds", type=float, default=0, help="0: until the standard input ends, of which each line is for how many seconds requests have been watched")
+    parser.add_argument("--seconds", type=float, default=0, help="0: until the standard input ends, of which each line is when a watch of the requests began and ended, nanoseconds since 1970")
     parser.add_argument("--group", help="the control group of those who serve, for moves_out")
     parser.add_argument("words", nargs="*", help="clients=N requests=N pause_ms=N hogs=N redis_sleeps_ms=N moves_out=1")
     options = parser.parse_args()

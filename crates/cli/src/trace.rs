@@ -247,13 +247,11 @@ pub(crate) fn run(options: &TraceOptions) -> Result<(), Failure> {
     }
     let stop = Arc::new(AtomicBool::new(false));
     listen(&stop)?;
-    let started_unix_ns = unix_ns();
     let printer = Rc::new(RefCell::new(Printer {
         format: options.format,
         frames: options.frames,
         endpoint: options.endpoint.clone(),
         slower_than_ns: options.slower_than,
-        started_unix_ns,
         ..Printer::default()
     }));
     // A reader that has seen enough (`| head`) ends the trace, and is not an error.
@@ -298,6 +296,7 @@ pub(crate) fn run(options: &TraceOptions) -> Result<(), Failure> {
     })?;
     let slower_than = duration(options.slower_than);
     eprintln!("calls to servers that take {slower_than} or more, times in UTC: {}", clean(&text));
+    printer.borrow_mut().started_unix_ns = unix_ns();
     let (ending, batch) = session.watch(&stop);
     let left_out = session.left_out();
     warn_of(&left_out);

@@ -79,6 +79,8 @@ pub struct Sheet {
     pub target: String,
     /// Version of the tool that recorded.
     pub tool: String,
+    /// When watching began, nanoseconds since 1970.
+    pub started_unix_ns: u64,
     /// Processes by kind, the most first.
     pub watched: Vec<Watched>,
     /// What all times are for each of.
@@ -121,6 +123,7 @@ impl Sheet {
         let mut sheet = Self {
             target: recording.info.target.clone(),
             tool: recording.info.tool.clone(),
+            started_unix_ns: recording.info.started_unix_ns,
             watched: watched(recording),
             unit,
             units,

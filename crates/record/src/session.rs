@@ -14,7 +14,7 @@ use crate::file::{FileError, Writer};
 use crate::left_out::LeftOut;
 use crate::live::LiveFold;
 use crate::malloc::OwnMemory;
-use crate::schedule::{Schedule, Wake, monotonic_ns, own_cpu_ns};
+use crate::schedule::{Schedule, Wake, monotonic_ns, own_cpu_ns, unix_ns};
 use crate::target::{TargetError, TargetSet};
 use crate::{Sampler, Sink, TargetIssue};
 
@@ -215,10 +215,14 @@ impl<'a> Session<'a> {
     /// [`SessionError::File`]; what was written before stays readable.
     pub fn record(
         &mut self,
-        writer: Writer,
+        mut writer: Writer,
         stop: &AtomicBool,
         mut progress: impl FnMut(Progress),
     ) -> Result<(Ending, Totals), SessionError> {
+        if let Err(error) = writer.begin(unix_ns()) {
+            writer.discard();
+            return Err(error.into());
+        }
         let file = FileThread::start(writer);
         let start_ns = monotonic_ns();
         let cpu_before_ns = own_cpu_ns();

@@ -14,8 +14,9 @@ use file_support::{
 };
 use proptest::prelude::*;
 use slip_model::{
-    Batch, Budget, Frame, FrameKind, Interner, PartTimes, Process, ProcessId, Request, RequestId, Sample,
-    SampleBlock, ServedRequest, StackId, State, StringId, Thread, ThreadId, Totals, Wait, WaitReason,
+    Batch, Budget, Frame, FrameKind, Interner, PartTimes, Process, ProcessId, RecordingInfo, Request,
+    RequestId, Sample, SampleBlock, ServedRequest, StackId, State, StringId, Thread, ThreadId, Totals, Wait,
+    WaitReason,
 };
 use slip_record::file::{FileError, Writer, block, load, served_block, wait_block};
 
@@ -24,7 +25,8 @@ fn an_hour_of_flushes_comes_back_in_order() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.slip");
     let mut source = Source::default();
-    let mut writer = Writer::create(&path, &info(), false).unwrap();
+    let mut writer = Writer::create(&path, &RecordingInfo { started_unix_ns: 7, ..info() }, false).unwrap();
+    writer.begin(info().started_unix_ns).unwrap();
     let mut requests = Vec::new();
     for _ in 0..500 {
         let batch = source.batch(FLUSH_SAMPLES);

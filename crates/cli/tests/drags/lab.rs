@@ -97,8 +97,8 @@ impl Labs {
         };
         let mut load = operations.is_none().then(|| Load::start(self, &lab.name));
         let ran = self.watched(&[&watch, &words[..]].concat());
-        if let Some(load) = &mut load {
-            load.note_watch();
+        if let (Some(load), Ok(sheet)) = (&mut load, serde_json::from_slice::<Value>(&ran.0.stdout)) {
+            load.note_watch(&sheet);
         }
         // Looks at /proc tell nothing of the run of a program.
         let coarse =
@@ -247,10 +247,12 @@ impl Load {
         Self(Some(command.spawn().unwrap()))
     }
 
-    /// What was watched are the requests of the last [`SECONDS`]: those before and after are of other moments of the machine.
-    fn note_watch(&mut self) {
+    /// What was watched for this sheet are the requests of its time: those before and after are of other moments of the machine, in which
+    /// `slip` is busy.
+    fn note_watch(&mut self, sheet: &Value) {
+        let [begin_ns, window_ns] = ["started_unix_ns", "window_ns"].map(|key| sheet[key].as_u64().unwrap());
         let mut input = self.0.as_ref().unwrap().stdin.as_ref().unwrap();
-        writeln!(input, "{SECONDS}").unwrap();
+        writeln!(input, "{begin_ns} {}", begin_ns + window_ns).unwrap();
     }
 
     /// What it says in the end, for which the end of its standard input tells it.

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
+use slip_record::unix_ns;
 use slip_testkit::fpm::{Build, Fpm, builds};
 use slip_testkit::skip;
 use tempfile::TempDir;
@@ -176,11 +177,18 @@ fn a_slow_call_of_php_is_told_once_with_its_line() {
         let fpm = pool(&build, port);
         let asked = ["--fpm", &fpm.pool, "--format", "json"];
         let Some(tracer) = Tracer::start(&asked) else { return };
+        let before_ns = unix_ns();
         serve_one(&fpm, &tracer, "\"call\"");
+        let after_ns = unix_ns();
         let (calls, summary) = parse(&tracer.finish());
         let [call] = &calls[..] else { panic!("{}: {calls:?}", build.label()) };
         assert_slow(call, port, "ask_slowly", &fpm.inside.join("index.php"), 8);
         assert_eq!(call["frames"][0]["name"], "fgets");
+        let ended_ns = call["unix_ns"].as_u64().unwrap();
+        assert!(
+            (before_ns + DRAG.as_nanos() as u64..after_ns).contains(&ended_ns),
+            "{before_ns} {call} {after_ns}"
+        );
         assert_eq!(
             (&summary["calls"], &summary["slow"], &summary["lost"]),
             (&6.into(), &1.into(), &0.into())

@@ -26,6 +26,12 @@ pub(super) fn insert_info(connection: &Connection, info: &RecordingInfo) -> rusq
     Ok(())
 }
 
+/// Replaces when the recording begins.
+pub(super) fn update_started(connection: &Connection, started_unix_ns: u64) -> rusqlite::Result<()> {
+    let sql = "UPDATE info SET value = ?1 WHERE key = 'started_unix_ns'";
+    connection.execute(sql, params![started_unix_ns.cast_signed()]).map(|_| ())
+}
+
 /// Stores new strings, frames and stacks.
 pub(super) fn insert_interned(connection: &Connection, delta: &InternerDelta) -> rusqlite::Result<()> {
     let mut insert = connection.prepare_cached("INSERT INTO strings(id, text) VALUES(?1, ?2)")?;

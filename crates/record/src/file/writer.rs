@@ -121,6 +121,18 @@ impl Writer {
         }
     }
 
+    /// Says when the recording begins, nanoseconds since 1970: what was said of it when the file was created was before all that had to be
+    /// found out first.
+    ///
+    /// # Errors
+    ///
+    /// As [`Writer::append`].
+    pub fn begin(&mut self, started_unix_ns: u64) -> Result<(), FileError> {
+        let written =
+            write(&mut self.connection, |transaction| tables::update_started(transaction, started_unix_ns));
+        written.map_err(|source| self.error(source))
+    }
+
     /// Stores a batch: all of it or, if it fails, nothing.
     ///
     /// A batch that failed can be appended again, and has to be before the next one, whose strings, frames and stacks

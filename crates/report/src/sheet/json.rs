@@ -15,6 +15,7 @@ struct Document<'a> {
     tool: &'a str,
     target: &'a str,
     watched: Vec<Watched<'a>>,
+    started_unix_ns: u64,
     window_ns: u64,
     measured_by: &'a str,
     cannot_see: &'a [String],
@@ -104,6 +105,7 @@ pub(super) fn sheet(sheet: &Sheet) -> Result<Vec<u8>, ReportError> {
                 processes: kind.count,
             })
             .collect(),
+        started_unix_ns: sheet.started_unix_ns,
         window_ns: sheet.table.window_ns,
         measured_by: &sheet.table.rung,
         cannot_see: &sheet.table.cannot_see,
