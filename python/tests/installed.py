@@ -26,3 +26,7 @@ seen = subprocess.run([slip, "dump", "--pid", pid, "--json"], stdin=subprocess.P
 (process,) = json.loads(seen.stdout)["processes"]
 names = {frame["name"] for thread in process["threads"] for frame in thread["frames"]}
 assert {"outer.<locals>.inner", "Worker.work"} <= names, names
+
+maps = "print('libslipmalloc.so' in open('/proc/self/maps').read())"
+ran = subprocess.run([slip, "run", "--malloc", "--", sys.executable, "-c", maps], stdin=subprocess.PIPE, stdout=subprocess.PIPE, check=True)
+assert ran.stdout == b"True\n", ran.stdout

@@ -5,6 +5,7 @@
 
 mod dist;
 mod evidence;
+mod malloc;
 mod notice;
 mod opcodes;
 mod page;

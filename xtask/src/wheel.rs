@@ -1,4 +1,4 @@
-//! `cargo xtask wheel`: the Python wheel, with the module and the command.
+//! `cargo xtask wheel`: the Python wheel, with the module, the command and the allocator.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,6 +6,8 @@ use std::{env, fs};
 
 use anyhow::{Context, Result, bail};
 use slip_glibc::{Need, OLDEST, needs};
+
+use crate::malloc;
 
 const OUT: &str = "target/dist";
 
@@ -24,6 +26,7 @@ pub(crate) fn run() -> Result<()> {
     let command = Path::new(DATA).join("scripts/slip");
     fs::create_dir_all(command.with_file_name(""))?;
     execute(Command::new("strip").arg("-o").arg(&command).arg("target/release/slip"))?;
+    malloc::compile(Path::new("."), &Path::new(DATA).join("data").join(malloc::FOLDER))?;
     for old in wheels()? {
         fs::remove_file(old)?;
     }
@@ -93,8 +96,8 @@ fn check(wheel: &Path) -> Result<()> {
             }
         }
     }
-    if programs != 2 {
-        bail!("{name} has {programs} programs and libraries, not the command and the module");
+    if programs != 2 + malloc::LIBRARIES {
+        bail!("{name} has {programs} programs and libraries, not the command, the module and the allocator");
     }
     fs::remove_dir_all(unpacked)?;
     Ok(())
@@ -115,7 +118,8 @@ pub(crate) fn check_program(path: &Path) -> Result<()> {
     Ok(())
 }
 
-fn execute(command: &mut Command) -> Result<()> {
+/// Runs a command; fails if it does.
+pub(crate) fn execute(command: &mut Command) -> Result<()> {
     let program = command.get_program().to_string_lossy().into_owned();
     let status = command.status().with_context(|| format!("{program} cannot be run"))?;
     if !status.success() {
