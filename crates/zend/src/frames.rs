@@ -448,7 +448,12 @@ impl Frames {
             let now = Instant::now();
             match self.doubtful_frames(memory, &code.functions, executor)? {
                 Doubt::None => break,
-                Doubt::Remain if self.can_be_shown(&code.functions) && seen_at.elapsed() < max_delay => break,
+                Doubt::Remain
+                    if self.can_be_shown(&code.functions)
+                        && (memory.stands_still() || seen_at.elapsed() < max_delay) =>
+                {
+                    break;
+                }
                 // A function that was read while another took its place is whole at the second look.
                 Doubt::Remain if looks < MAX_LOOKS => seen_at = now,
                 Doubt::Remain => return Ok(false),

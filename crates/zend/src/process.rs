@@ -536,15 +536,15 @@ impl Engine {
         Ok(goes_on && !has_restarted)
     }
 
-    /// Whether the next request cannot have begun since a moment, because it is not long ago, or because nothing was read since: the
-    /// head of each request is.
+    /// Whether the next request cannot have begun since a moment, because the process is stopped, because it is not long ago, or because
+    /// nothing was read since: the head of each request is.
     fn is_too_soon_for_the_next<M: Memory + ?Sized>(
         &mut self,
         memory: &M,
         at: Instant,
         io_calls: Option<u64>,
     ) -> bool {
-        if at.elapsed() < MAX_UNPROVEN {
+        if memory.stands_still() || at.elapsed() < MAX_UNPROVEN {
             return true;
         }
         self.is_slow = true;

@@ -5,6 +5,7 @@
 mod common;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use common::{Seen, Watch, assert_same};
 use slip_model::Outcome;
@@ -38,6 +39,20 @@ fn images() -> Vec<(String, Image, Vec<Seen>)> {
         .collect()
 }
 
+/// An image, of which it is known that it does not change: it does not matter how long it takes to read.
+struct Still<'a>(&'a Image);
+
+impl Memory for Still<'_> {
+    fn read(&self, addr: RemoteAddr, buf: &mut [u8]) -> Result<(), ReadError> {
+        std::thread::sleep(Duration::from_micros(100));
+        self.0.read(addr, buf)
+    }
+
+    fn stands_still(&self) -> bool {
+        true
+    }
+}
+
 #[test]
 fn recorded_stacks_are_read_as_they_were() {
     let images = images();
@@ -46,7 +61,7 @@ fn recorded_stacks_are_read_as_they_were() {
         let mut code = CodeCache::default();
         let mut watch = Watch::of(Engine::attach(image, &mut code).unwrap(), code);
         for _ in 0..2 {
-            watch.sample(image);
+            watch.sample(&Still(image));
             assert_same(name, &watch.frames(), expected);
             assert_eq!(watch.reading.phase, Phase::Code, "{name}");
             assert_eq!(watch.reading.stack.outcome, Outcome::Clean, "{name}");
