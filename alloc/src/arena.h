@@ -1,12 +1,19 @@
-/* Memory for magazines and thread caches, in pieces of one size that are never given back to the kernel. */
+/* Memory for magazines and thread caches, in pieces of one size. */
 #ifndef SLIPMALLOC_ARENA_H
 #define SLIPMALLOC_ARENA_H
+
+#include <stddef.h>
 
 enum { ARENA_PIECE_BYTES = 1024 };
 
 /* One piece, aligned to its size, with anything in it. NULL if there is no memory. */
 void *arena_take(void);
 void arena_give(void *piece);
+
+/* Gives pages back of which no piece was taken or given since the last call. */
+void arena_decay(void);
+/* Gives back all pages of which each piece is free: the bytes. */
+size_t arena_trim(void);
 
 void arena_lock(void);
 void arena_unlock(void);

@@ -217,7 +217,7 @@ static inline size_t blocks_trim(void)
 		depot_trim(class);
 	}
 	heap_trim();
-	return heap_count().purged_bytes - before;
+	return heap_count().purged_bytes - before + arena_trim();
 }
 
 #endif

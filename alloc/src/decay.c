@@ -1,5 +1,6 @@
 #include "decay.h"
 
+#include "arena.h"
 #include "depot.h"
 #include "heap.h"
 #include "options.h"
@@ -22,5 +23,6 @@ unsigned decay_turn(void)
 		depot_decay(class);
 	}
 	heap_decay();
+	arena_decay();
 	return 1 + atomic_fetch_add_explicit(&turns, 1, memory_order_relaxed);
 }

@@ -292,7 +292,10 @@ static void flush(unsigned class, bool all)
 	while (count-- > 0) {
 		magazine_t *magazine = pop_full(depot, class);
 		empty_into_slabs(depot, class, magazine);
-		push(&depot->empty, magazine);
+		arena_give(magazine);
+	}
+	while (depot->empty != NULL) {
+		arena_give(pop(&depot->empty));
 	}
 	depot->least_full = depot->full_count;
 	if (!all) {
