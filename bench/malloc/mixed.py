@@ -35,9 +35,6 @@ USUAL_BACKED_MB = 128
 
 OURS = suite.OURS
 
-#: May be the best peer: whose median is at most so many times that of the best so far, and of these so many.
-NEAR, MOST_NEAR = 1.15, 4
-
 
 def measure(command, working_set, library):
     """Nanoseconds of CPU per operation, seconds of user, seconds of kernel."""
@@ -74,11 +71,9 @@ def median(rounds):
     return statistics.median(each[0] for each in rounds)
 
 
-def rivals(results):
-    """Those peers that may be the best, and ours."""
-    peers = sorted((name for name in results if name != OURS), key=lambda name: median(results[name]))
-    near = [name for name in peers if median(results[name]) <= NEAR * median(results[peers[0]])]
-    return near[:MOST_NEAR] + [OURS]
+def seconds(results):
+    """Those that are measured more often."""
+    return suite.rivals({name: median(rounds) for name, rounds in results.items()}) + [OURS]
 
 
 def share(rounds):
@@ -134,7 +129,7 @@ def main(values):
     first = measure_all(program, all_of_each, compared, arguments.operations, arguments.first_rounds)
     for case, results in first.items():
         print_rounds(case, results)
-    found = measure_all(program, {case: rivals(results) for case, results in first.items()}, compared, arguments.operations, arguments.rounds)
+    found = measure_all(program, {case: seconds(results) for case, results in first.items()}, compared, arguments.operations, arguments.rounds)
     told = [judge(case, results) for case, results in found.items()]
     print(f"result: CPU time of the best peer over ours: {'; '.join(part for part, _ in told if part)}")
     return all(holds for _, holds in told)

@@ -1,7 +1,8 @@
 """The patterns of the usual suites of allocator benchmarks (`patterns/*.c`) with libslipmalloc, beside its peers. `bench/malloc/run patterns`.
 
-All allocators run in turns, the order turned by one in each round. A ratio is the median of the ratios of the rounds, with the interval that
-holds it with 95 %, by order. A bar holds when the whole interval is on its better side; where the bar lies within, the two are not separated
+All allocators run in turns, the order turned by one in each round: of these is what is said of memory. Then those that may be the best peer, and
+mimalloc, run beside ours in more rounds, of which is what is said of CPU time. A ratio is the median of the ratios of the rounds, with the
+interval that holds it with 95 %, by order. A bar holds when the whole interval is on its better side; where the bar lies within, the two are not separated
 by these rounds, and it does not hold yet.
 
   CPU time    of mimalloc 2, over ours: the geometric mean of all patterns
@@ -45,6 +46,9 @@ CPU_BAR = 1.1
 #: Most memory for the mean of so many peers with the lowest peaks.
 MEMORY_BAR, MEMORY_PEERS = 1.1, 3
 
+#: May be the best peer: who takes at most so many times the CPU time of the best so far, and of these so many.
+NEAR, MOST_NEAR = 1.15, 4
+
 #: More than any allocator needs for it, of malloc-large and of the others.
 BACKED_MB = {"malloc_large": 1024}
 USUAL_BACKED_MB = 128
@@ -73,18 +77,17 @@ def measure(command, library):
     return float(each_ns), int(peak_kb)
 
 
-def measure_all(commands, allocators, rounds):
-    """For each pattern and allocator the CPU times and the peaks of all rounds. What fails once is left out of the pattern."""
-    found = {pattern: {name: ([], []) for name in allocators} for pattern in commands}
-    names = list(allocators)
+def measure_all(commands, allocators, libraries, rounds):
+    """For each pattern and each of its allocators the CPU times and the peaks of all rounds. What fails once is left out of the pattern."""
+    found = {pattern: {name: ([], []) for name in names} for pattern, names in allocators.items()}
     for number in range(rounds):
-        turn = number % len(names)
-        for pattern, command in commands.items():
+        for pattern, names in allocators.items():
+            command, turn = commands[pattern], number % len(names)
             for name in names[turn:] + names[:turn]:
                 if name not in found[pattern]:
                     continue
                 try:
-                    each_ns, peak_kb = measure(command, allocators[name])
+                    each_ns, peak_kb = measure(command, libraries[name])
                 except Left as reason:
                     if name == OURS:
                         sys.exit(f"error: {pattern} with {name}: {reason}")
@@ -104,6 +107,12 @@ def at_most(found, bar):
     """What the interval says of a bar."""
     _, low, high = found
     return "holds" if high <= bar else "does not hold" if low > bar else "not separated"
+
+
+def rivals(times):
+    """Those peers that may be the best, by the CPU time of each."""
+    peers = sorted((name for name in times if name != OURS), key=times.get)
+    return [name for name in peers if times[name] <= NEAR * times[peers[0]]][:MOST_NEAR]
 
 
 def best_peers(results, what):
@@ -214,11 +223,19 @@ def allocators(wanted):
     return found | ({"secure": secure} if "secure" in wanted else {}) | {OURS: usual}
 
 
+def seconds(results):
+    """Those that are measured more often."""
+    times = {name: statistics.median(cpu) for name, (cpu, _) in results.items()}
+    near = rivals(times) if len(times) > 1 else []
+    return near + [name for name in FASTER_THAN if name in times and name not in near] + [OURS]
+
+
 def main(values):
     peers = ["glibc", *preload.PACKAGES, *preload.BUILT]
     formatter = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog="run patterns", description=__doc__, formatter_class=formatter)
-    parser.add_argument("--rounds", type=int, default=11, metavar="N", help="default 11; fewer than 7 tell little")
+    parser.add_argument("--first-rounds", type=int, default=5, metavar="N", help="with all peers, default 5")
+    parser.add_argument("--rounds", type=int, default=25, metavar="N", help="with those that may be the best, default 25; fewer than 7 tell little")
     parser.add_argument("--threads", type=int, default=max(2, os.cpu_count()), metavar="N", help="default: one a CPU, 2 at least")
     names = [*PATTERNS, *peers, "secure"]
     parser.add_argument("--only", action="append", choices=names, metavar="NAME", help=f"may be repeated: {', '.join(names)}")
@@ -228,18 +245,21 @@ def main(values):
     commands = programs([name for name in PATTERNS if name in only] or PATTERNS, arguments.threads)
     compared = allocators(only.intersection(peers + ["secure"]) or peers)
     versions = {preload.BUILT[name][0] for name in compared if name in preload.BUILT}
-    print(f"{arguments.rounds} rounds; sources of {', '.join(f'{crate} {preload.crate_version(crate)}' for crate in sorted(versions)) or 'no crate'}")
-    found = measure_all(commands, compared, arguments.rounds)
+    print(f"sources of {', '.join(f'{crate} {preload.crate_version(crate)}' for crate in sorted(versions)) or 'no crate'}")
+    first = measure_all(commands, {pattern: list(compared) for pattern in commands}, compared, arguments.first_rounds)
+    for pattern, results in first.items():
+        print_pattern(pattern, commands[pattern], results)
+    print_table(first, compared)
+    # Not a peer.
+    for results in first.values():
+        results.pop("secure", None)
+    found = measure_all(commands, {pattern: seconds(results) for pattern, results in first.items()}, compared, arguments.rounds)
     for pattern, results in found.items():
         print_pattern(pattern, commands[pattern], results)
-    print_table(found, compared)
-    # Not a peer.
-    for results in found.values():
-        results.pop("secure", None)
     bars = Bars()
     for peer in FASTER_THAN:
         bars.faster_than(found, peer)
     bars.each(found, "CPU time of the best peer's", CPU_BAR, cpu_ratio)
-    bars.each(found, f"memory of the mean of the {MEMORY_PEERS} lowest peers'", MEMORY_BAR, memory_ratio)
+    bars.each(first, f"memory of the mean of the {MEMORY_PEERS} lowest peers'", MEMORY_BAR, memory_ratio)
     print(f"result: {'; '.join(bars.parts)}")
     return bars.holds
