@@ -366,7 +366,7 @@ class Program(Drag):
     def slice_ms(self, is_fixed):
         subprocess.run(self.command(), env={**os.environ, **(self.FIXED if is_fixed else self.DRAG)}, check=True)
         with open(self.times) as file:
-            return json.load(file)["drag_ms"]
+            return json.load(file)["operation_ms"]
 
 
 #: By name.
