@@ -71,7 +71,7 @@ def median(rounds):
     return statistics.median(each[0] for each in rounds)
 
 
-def seconds(results):
+def finalists(results):
     """Those that are measured more often."""
     return suite.rivals({name: median(rounds) for name, rounds in results.items()}) + [OURS]
 
@@ -129,7 +129,7 @@ def main(values):
     first = measure_all(program, all_of_each, compared, arguments.operations, arguments.first_rounds)
     for case, results in first.items():
         print_rounds(case, results)
-    found = measure_all(program, {case: seconds(results) for case, results in first.items()}, compared, arguments.operations, arguments.rounds)
+    found = measure_all(program, {case: finalists(results) for case, results in first.items()}, compared, arguments.operations, arguments.rounds)
     told = [judge(case, results) for case, results in found.items()]
     print(f"result: CPU time of the best peer over ours: {'; '.join(part for part, _ in told if part)}")
     return all(holds for _, holds in told)

@@ -223,10 +223,10 @@ def allocators(wanted):
     return found | ({"secure": secure} if "secure" in wanted else {}) | {OURS: usual}
 
 
-def seconds(results):
+def finalists(results):
     """Those that are measured more often."""
     times = {name: statistics.median(cpu) for name, (cpu, _) in results.items()}
-    near = rivals(times) if len(times) > 1 else []
+    near = rivals(times)
     return near + [name for name in FASTER_THAN if name in times and name not in near] + [OURS]
 
 
@@ -253,7 +253,7 @@ def main(values):
     # Not a peer.
     for results in first.values():
         results.pop("secure", None)
-    found = measure_all(commands, {pattern: seconds(results) for pattern, results in first.items()}, compared, arguments.rounds)
+    found = measure_all(commands, {pattern: finalists(results) for pattern, results in first.items()}, compared, arguments.rounds)
     for pattern, results in found.items():
         print_pattern(pattern, commands[pattern], results)
     bars = Bars()
