@@ -194,6 +194,18 @@ static __always_inline void change(const struct task_struct *task, struct slip_t
 	thread->endpoint = thread->part == SLIP_PART_TRANSFER ? thread->last_endpoint : SLIP_ENDPOINT_NONE;
 }
 
+/* A page fault begins, of whose way into the kernel and back we see nothing: so long it has been one already. */
+static __always_inline void begin_fault(const struct task_struct *task, struct slip_thread *thread, __u64 unseen_ns)
+{
+	__u64 now = bpf_ktime_get_ns();
+
+	is_running(task, thread, now);
+	account(thread, now - unseen_ns);
+	thread->flags |= SLIP_THREAD_IN_FAULT;
+	thread->part = running_part(thread);
+	thread->endpoint = SLIP_ENDPOINT_NONE;
+}
+
 static __always_inline void move(__u64 *to, __u64 *from)
 {
 	for (__u32 part = 0; part < SLIP_PARTS; part++) {

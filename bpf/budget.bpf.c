@@ -831,7 +831,7 @@ int account_fault(__u64 *context)
 	struct slip_thread *thread = own_thread();
 
 	if (thread) {
-		change(bpf_get_current_task_btf(), thread, 0, SLIP_THREAD_IN_FAULT);
+		begin_fault(bpf_get_current_task_btf(), thread, options.unseen_fault_ns);
 		thread->faults += is_open(thread);
 	}
 	return 0;

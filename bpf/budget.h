@@ -195,6 +195,8 @@ struct slip_thread {
 
 /* Constants, set before the programs are loaded. */
 struct slip_budget_options {
+	/* What a page fault takes beyond what programs see of it, its begin and its end. */
+	__u64 unseen_fault_ns;
 	/* For measurements: no thread is found, and the kernel drops the code that would have done something with one. */
 	__u8 does_nothing;
 	/* Programs come to sockets by the files of system calls. The kernel's helpers do not take such a socket, and its fields can only be

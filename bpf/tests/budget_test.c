@@ -567,6 +567,11 @@ static void run_is_without_its_start_up_and_its_exit(void)
 }
 
 /* As the loader does for the rung `syscalls`. */
+static void leave_unseen_of_faults(uint64_t ns)
+{
+	((volatile struct slip_budget_options *) &options)->unseen_fault_ns = ns;
+}
+
 static void find_sockets_by_address(bool does)
 {
 	((volatile struct slip_budget_options *) &options)->by_address = does;
@@ -970,6 +975,23 @@ static void fault(uint64_t ns)
 	account_fault_end(NULL);
 }
 
+static void fault_has_its_way_into_the_kernel_and_no_more_than_was_nothing_else(void)
+{
+	reset();
+	begin_run(&thread, fake_time_ns);
+	leave_unseen_of_faults(60);
+	pass(1000);
+	fault(300);
+	CHECK(thread.current[SLIP_PART_MEMORY] == 360 && thread.current[SLIP_PART_CODE] == 940);
+	pass(50);
+	fault(300);
+	pass(10);
+	call_for_memory(MUNMAP, 0);
+	CHECK(thread.current[SLIP_PART_MEMORY] == 710 && thread.current[SLIP_PART_CODE] == 950);
+	CHECK(accounted() == thread.since_ns - thread.first_ns);
+	leave_unseen_of_faults(0);
+}
+
 static void places_that_call_for_memory_are_counted_and_their_stacks_copied(void)
 {
 	reset();
@@ -1073,6 +1095,9 @@ int main(void)
 	find_sockets_by_address(true);
 	any_order_of_events_adds_up();
 	find_sockets_by_address(false);
+	leave_unseen_of_faults(60);
+	any_order_of_events_adds_up();
+	leave_unseen_of_faults(0);
 	request_is_seen_by_the_addresses_of_its_sockets();
 	address_of_a_socket_that_is_closed_or_connected_tells_nothing();
 	socket_that_is_closed_is_not_looked_for_by_its_address();
@@ -1082,6 +1107,7 @@ int main(void)
 	protocol_of_an_old_connection_is_told_by_what_is_no_other();
 	redis_is_known_on_a_connection_whose_begin_was_not_seen();
 	who_had_the_cpu_is_told_of_the_call_that_had_to_wait_for_it();
+	fault_has_its_way_into_the_kernel_and_no_more_than_was_nothing_else();
 	places_that_call_for_memory_are_counted_and_their_stacks_copied();
 	what_is_left_of_a_request_begins_none();
 	tasks_have_the_numbers_of_the_loader();

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Each with the instructions that it may use: those of a later set do not load before Linux 5.12.
-const PROGRAMS: [(&str, &str); 2] = [("sample", "v2"), ("budget", "v3")];
+const PROGRAMS: [(&str, &str); 3] = [("sample", "v2"), ("budget", "v3"), ("fault", "v3")];
 
 fn main() {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf");

@@ -1,5 +1,6 @@
 //! Measures where the time of workers goes: programs in the kernel that keep the books of each thread.
 
+mod fault;
 mod hooks;
 pub(crate) mod listening;
 pub(crate) mod memory;
@@ -79,6 +80,7 @@ pub struct BudgetProbe {
     uses_uprobes: bool,
     hooks: &'static Hooks,
     sees_sending: bool,
+    unseen_fault_ns: u64,
     /// What tells of runs is attached.
     sees_runs: bool,
     memory: MemorySites,
@@ -141,6 +143,7 @@ impl BudgetProbe {
             (hooks.have(program) || !HOOKS.iter().any(|others| others.have(program)))
                 && (program != SENDING || sees_sending)
         };
+        let unseen_fault_ns = fault::unseen_ns()?;
         let mut open = ObjectBuilder::default().open_memory(OBJECT).map_err(|error| loading(&error))?;
         for mut program in open.progs_mut() {
             let is_used = program.name().to_str().is_some_and(is_used);
@@ -150,7 +153,7 @@ impl BudgetProbe {
             if map.name().to_string_lossy().ends_with(".rodata")
                 && let Some(first) = map.initial_value_mut().and_then(|values| values.first_chunk_mut())
             {
-                *first = wire::options(do_nothing, hooks.by_address);
+                *first = wire::options(unseen_fault_ns, do_nothing, hooks.by_address);
             }
             if map.name() == BY_ADDRESS && !hooks.by_address {
                 map.set_max_entries(1).map_err(|error| other(&error))?;
@@ -199,6 +202,7 @@ impl BudgetProbe {
             uses_uprobes,
             hooks,
             sees_sending,
+            unseen_fault_ns,
             sees_runs: false,
             memory: MemorySites::of(&object)?,
             object,
@@ -469,6 +473,10 @@ impl BudgetSource for BudgetProbe {
         limits.extend([
             "of a time without a CPU, who had it last is named, for all of it".to_owned(),
             "when a response is complete is taken from when the worker goes to wait, or asks for the next request".to_owned(),
+            format!(
+                "of each page fault {} ns are taken as memory's unseen, as measured here beforehand: its way into the kernel and back",
+                self.unseen_fault_ns
+            ),
         ]);
         if !self.uses_uprobes {
             limits.push(

@@ -6,7 +6,7 @@ mod budget_support;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -29,13 +29,15 @@ fn program(folder: &Path) -> Option<PathBuf> {
 }
 
 /// Who calls for memory in it, and what it says itself. None where the kernel keeps no books.
-fn run(program: &Path) -> Option<(MemoryCalls, String)> {
+fn run(program: &Path, arguments: &[&str]) -> Option<(MemoryCalls, String)> {
     let out = program.with_extension("json");
-    let command: Vec<String> =
-        [program.to_str().unwrap(), &OPERATIONS.to_string(), out.to_str().unwrap()].map(str::to_owned).into();
+    let ends = [&OPERATIONS.to_string(), out.to_str().unwrap()];
+    let words = [&[program.to_str().unwrap()], arguments, &ends].concat();
+    let command: Vec<String> = words.into_iter().map(str::to_owned).collect();
     let mut books = books()?;
     let held = hold(&command).unwrap();
-    books.may_run(held.pid(), start_of(&command), "words").unwrap();
+    let name = program.file_name().unwrap().to_str().unwrap();
+    books.may_run(held.pid(), start_of(&command), name).unwrap();
     let mut launched = held.release().unwrap();
     let end = Instant::now() + PATIENCE;
     while launched.ended().is_none() {
@@ -58,7 +60,7 @@ fn who_maps_and_unmaps_is_told_as_often_and_for_as_long_as_the_program_says() {
     let _alone = alone();
     let folder = tempfile::Builder::new().prefix("slip-native.").tempdir_in("/var/tmp").unwrap();
     let Some(program) = program(folder.path()) else { return };
-    let Some((memory, said)) = run(&program) else { return };
+    let Some((memory, said)) = run(&program, &[]) else { return };
     assert_eq!((memory.lost, number(&said, "maps")), (0, OPERATIONS));
     let ways = [
         (MemoryCall::Mmap, "map_ns", ["map_block", "block_take", "table_open", "count_words", "main"]),
@@ -75,4 +77,21 @@ fn who_maps_and_unmaps_is_told_as_often_and_for_as_long_as_the_program_says() {
     }
     // What the program did before `main`, and what its end takes, is not in this.
     assert!(memory.calls(MemoryCall::Fault) < 5_000, "{:?}", memory.sums);
+}
+
+/// The way of a page fault into the kernel and back is in it, which no program in the kernel sees: a third of all here.
+#[test]
+fn memory_that_is_mapped_and_touched_takes_as_long_as_the_program_says() {
+    let _alone = alone();
+    let folder = tempfile::Builder::new().prefix("slip-native.").tempdir_in("/var/tmp").unwrap();
+    let program = folder.path().join("churn");
+    let source = fixtures().join("../labs/drags/native/churn.c");
+    let status = Command::new("gcc").args(["-O2", "-o"]).args([&program, &source]).status();
+    if !status.as_ref().is_ok_and(ExitStatus::success) {
+        return skip("programs of our own", &format!("gcc: {status:?}"));
+    }
+    let Some((memory, said)) = run(&program, &["churn"]) else { return };
+    let (_, rest) = said.split_once("\"drag_ms\": ").unwrap();
+    let drag_ms: f64 = rest.split(',').next().unwrap().parse().unwrap();
+    assert_share(memory.ns(), (drag_ms * 1e6 * OPERATIONS as f64) as u64, 0.7..1.0, "mapped and touched");
 }

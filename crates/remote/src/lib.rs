@@ -41,7 +41,7 @@ pub use memory::{
 pub use offsets::symbol_offsets;
 pub use pages::{PageMap, SharedPages, compare_pages};
 pub use pause::Pause;
-pub use perf::{PerfEvent, PerfScope, open_perf_event};
+pub use perf::{PerfEvent, PerfScope, open_perf_event, set_perf_event_enabled};
 pub use plan::{Copied, PlanRange, StackPlan, ThreadPlan};
 pub use prefetch::prefetch;
 pub use procfs::{

@@ -1,12 +1,14 @@
 //! Events of `perf_event_open` that need no hardware.
 
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd as _, FromRawFd, OwnedFd};
 
 /// `enum perf_type_id` (`include/uapi/linux/perf_event.h`).
 const PERF_TYPE_SOFTWARE: u32 = 1;
 const PERF_TYPE_TRACEPOINT: u32 = 2;
 const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 8;
+const PERF_EVENT_IOC_ENABLE: libc::c_ulong = 0x2400;
+const PERF_EVENT_IOC_DISABLE: libc::c_ulong = 0x2401;
 
 /// `struct perf_event_attr` as of its first version.
 #[repr(C)]
@@ -69,4 +71,18 @@ pub fn open_perf_event(
     let Ok(fd @ 0..) = libc::c_int::try_from(fd) else { return Err(io::Error::last_os_error()) };
     // SAFETY: the kernel has just made this descriptor, for nobody else.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Has an event count no more, or again.
+///
+/// # Errors
+///
+/// If it is none.
+pub fn set_perf_event_enabled(event: &OwnedFd, is_enabled: bool) -> io::Result<()> {
+    let request = if is_enabled { PERF_EVENT_IOC_ENABLE } else { PERF_EVENT_IOC_DISABLE };
+    // SAFETY: the descriptor is open, and these requests take a number.
+    match unsafe { libc::ioctl(event.as_raw_fd(), request, 0) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }

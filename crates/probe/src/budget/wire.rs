@@ -50,8 +50,11 @@ const AF_INET: u16 = 2;
 const AF_INET6: u16 = 10;
 
 /// `struct slip_budget_options`
-pub(super) fn options(do_nothing: bool, by_address: bool) -> [u8; 2] {
-    [do_nothing.into(), by_address.into()]
+pub(super) fn options(unseen_fault_ns: u64, do_nothing: bool, by_address: bool) -> [u8; 10] {
+    let mut bytes = [0; 10];
+    bytes[..8].copy_from_slice(&unseen_fault_ns.to_le_bytes());
+    bytes[8..].copy_from_slice(&[do_nothing.into(), by_address.into()]);
+    bytes
 }
 
 /// A thread of a target, and all of its time since it was first known what it does. Moments are of `CLOCK_MONOTONIC`.
