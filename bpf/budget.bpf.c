@@ -930,6 +930,8 @@ int account_state(__u64 *context)
 		connection = kept_of(socket, false);
 		if (connection) {
 			connection->connected_ns = bpf_ktime_get_ns();
+			/* One that was closed may have been at this address, and from this port. */
+			forget_exchange(socket);
 		}
 	} else if (options.by_address && context[2] == TCP_CLOSE) {
 		forget_address(socket);

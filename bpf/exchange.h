@@ -265,15 +265,22 @@ static __always_inline struct exchange *new_exchange(struct sock *socket, __u32 
 	return exchange;
 }
 
-/* The socket at this address is another one from now on. */
-static __always_inline void forget_address(const struct sock *socket)
+/* What this socket is the client's side of from now on is another exchange. */
+static __always_inline void forget_exchange(const struct sock *socket)
 {
 	struct exchange *exchange = exchange_of_client(socket);
-	__u64 address = (__u64) socket;
 
 	if (exchange) {
 		exchange->socket = exchange->cookie = 0;
 	}
+}
+
+/* The socket at this address is another one from now on. */
+static __always_inline void forget_address(const struct sock *socket)
+{
+	__u64 address = (__u64) socket;
+
+	forget_exchange(socket);
 	bpf_map_delete_elem(&connections_by_address, &address);
 }
 

@@ -1058,6 +1058,34 @@ static void places_that_call_for_memory_are_counted_and_their_stacks_copied(void
 	has_place = false;
 }
 
+static void connection_from_a_port_that_is_taken_again_is_another_one(void)
+{
+	struct call_entry entry = {};
+	struct call_exit exit_of = {};
+
+	reset();
+	begin_run(&thread, fake_time_ns);
+	first_socket.sk = &outbound;
+	outbound.sk_type = SOCK_STREAM;
+	for (int run = 1; run <= 2; run++) {
+		memset(kept, 0, sizeof kept);
+		account_connect(&entry);
+		change_state(&outbound, TCP_CLOSE, TCP_SYN_SENT);
+		pass(40);
+		change_state(&outbound, TCP_SYN_SENT, TCP_ESTABLISHED);
+		account_connect_end(&exit_of);
+		__u64 context[] = {(__u64) &outbound};
+		account_sending(context);
+		send_to(&outbound, 5);
+		const struct slip_endpoint_time *time = &thread.endpoints[endpoint_number];
+		CHECK(time->connects == run && time->connect_ns == thread.current[SLIP_PART_CONNECT] && !thread.connecting_ns);
+		pass(100);
+		receive(&outbound, 5);
+		account_close(&entry);
+	}
+	first_socket.sk = &inbound;
+}
+
 static void what_is_left_of_a_request_begins_none(void)
 {
 	CHECK(may_begin_request((const __u8 *) "\1\1\0\1\0\x08\0\0"));
@@ -1109,6 +1137,7 @@ int main(void)
 	who_had_the_cpu_is_told_of_the_call_that_had_to_wait_for_it();
 	fault_has_its_way_into_the_kernel_and_no_more_than_was_nothing_else();
 	places_that_call_for_memory_are_counted_and_their_stacks_copied();
+	connection_from_a_port_that_is_taken_again_is_another_one();
 	what_is_left_of_a_request_begins_none();
 	tasks_have_the_numbers_of_the_loader();
 	return failed != 0;

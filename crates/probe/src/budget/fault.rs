@@ -37,7 +37,11 @@ pub(super) fn unseen_ns() -> Result<u64, ProbeError> {
     for kind in FAULTS {
         let end = open_perf_event(PerfEvent::Software(kind), 1, 0, PerfScope::Thread(own_number()?));
         // The link keeps the other one.
-        ends.push(end.as_ref().map_err(unusable).and_then(|end| end.try_clone().map_err(|error| unusable(&error)))?);
+        ends.push(
+            end.as_ref()
+                .map_err(unusable)
+                .and_then(|end| end.try_clone().map_err(|error| unusable(&error)))?,
+        );
         links.push(attach_perf(&object, "see_fault_end", end, 0)?);
     }
     links.push(find_program(&object, "see_fault")?.attach().map_err(|error| other(&error))?);
@@ -73,8 +77,9 @@ fn unusable(error: &io::Error) -> ProbeError {
 fn counted(seen: &MapHandle) -> Result<(u64, u64), ProbeError> {
     let bytes = seen.lookup(&0_u32.to_le_bytes(), MapFlags::ANY).map_err(|error| other(&error))?;
     let bytes = bytes.unwrap_or_default();
-    let number =
-        |at: usize| bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |word| u64::from_le_bytes(*word));
+    let number = |at: usize| {
+        bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |word| u64::from_le_bytes(*word))
+    };
     Ok((number(0), number(8)))
 }
 
