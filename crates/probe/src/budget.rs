@@ -474,7 +474,7 @@ impl BudgetSource for BudgetProbe {
             "of a time without a CPU, who had it last is named, for all of it".to_owned(),
             "when a response is complete is taken from when the worker goes to wait, or asks for the next request".to_owned(),
             format!(
-                "of each page fault {} ns are taken as memory's unseen, as measured here beforehand: its way into the kernel and back",
+                "of each page fault {} ns that are not seen count as memory's: its way into the kernel and back, as measured here beforehand",
                 self.unseen_fault_ns
             ),
         ]);

@@ -1,6 +1,5 @@
 //! What a page fault takes on its way into the kernel and back, where no program sees it.
 
-use std::fs;
 use std::io;
 use std::ptr;
 use std::time::Instant;
@@ -14,6 +13,9 @@ use crate::probe::{find_map, find_program, loading, other};
 
 /// The programs, compiled by `build.rs`.
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/fault.bpf.o"));
+
+/// Whose events `perf_event_open(2)` counts by this number: the caller's, whatever namespaces it is in.
+const OWN_THREAD: u32 = 0;
 
 /// So many pages are touched one after the other, each for the first time, and this so often.
 const PAGES: usize = 64;
@@ -35,7 +37,7 @@ pub(super) fn unseen_ns() -> Result<u64, ProbeError> {
     let seen = find_map(&object, "faults_seen")?;
     let (mut links, mut ends) = (Vec::new(), Vec::new());
     for kind in FAULTS {
-        let end = open_perf_event(PerfEvent::Software(kind), 1, 0, PerfScope::Thread(own_number()?));
+        let end = open_perf_event(PerfEvent::Software(kind), 1, 0, PerfScope::Thread(OWN_THREAD));
         // The link keeps the other one.
         ends.push(
             end.as_ref()
@@ -81,13 +83,6 @@ fn counted(seen: &MapHandle) -> Result<(u64, u64), ProbeError> {
         bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |word| u64::from_le_bytes(*word))
     };
     Ok((number(0), number(8)))
-}
-
-/// The number of this thread, as the kernel's own files have it.
-fn own_number() -> Result<u32, ProbeError> {
-    let own = fs::read_link("/proc/thread-self").ok();
-    let number = own.and_then(|path| path.file_name()?.to_str()?.parse().ok());
-    number.ok_or_else(|| ProbeError::Other("/proc does not tell the number of a thread".to_owned()))
 }
 
 /// Memory that nobody has touched yet.
