@@ -8,10 +8,11 @@ $took = 0;
 if ($how === 'each') {
 	$redis->ping();
 	$redis->info();
-	// The drag is the question that is asked again and again, and not what the page does between two of them.
-	for ($key = 1; $key <= 134; $key++) {
-		$took += clock(fn (): mixed => $redis->get("key:$key"));
-	}
+	// The drag is the question that is asked again and again. What the page does between two of them is not, nor that the host of the machine or
+	// others take the CPU during some: the middle one tells what all of them take.
+	$each = array_map(fn (int $key): int => clock(fn (): mixed => $redis->get("key:$key")), range(1, 134));
+	sort($each);
+	$took = 134 * $each[67];
 } elseif ($how === 'together') {
 	$took = clock(fn (): mixed => $redis->mGet(array_map(fn (int $key): string => "key:$key", range(1, 136))));
 } else {
