@@ -123,6 +123,17 @@ static SLOW void *malloc_slowly(size_t bytes)
 	return handed_out(take_slowly(bytes, CLASS_GRANULE, &is_zero));
 }
 
+/* Compilers make this of __builtin_prefetch(.., 1) only for CPUs that must have it, and all of 64 bits take it. With prefetcht0 a line that another CPU
+ * has is fetched twice: to read it, and again for the first write. */
+static inline void fetch_to_write(const void *address)
+{
+#ifdef __x86_64__
+	__asm__ volatile("prefetchw %0" : : "m"(*(const char *)address));
+#else
+	__builtin_prefetch(address, 1);
+#endif
+}
+
 static inline void *take_of_class(unsigned class, size_t bytes)
 {
 	cache_t *cache = cache_current;
@@ -130,8 +141,8 @@ static inline void *take_of_class(unsigned class, size_t bytes)
 	void *block = top[-1];
 	if (LIKELY(block != NULL)) {
 		cache->top[class] = top - 1;
-		/* The next one's first line: what waited in a magazine is not in the CPU's cache any more. */
-		__builtin_prefetch(top[-2], 1);
+		/* The next one's first line, to write to it: what waited in a magazine is not in the CPU's cache any more, and may be in another's. */
+		fetch_to_write(top[-2]);
 		secure_take(block);
 		return block;
 	}

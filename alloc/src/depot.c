@@ -1,5 +1,7 @@
 #include "depot.h"
 
+#include <sched.h>
+
 #include "lock.h"
 #include "misuse.h"
 #include "published.h"
@@ -12,6 +14,20 @@ enum { LEAST_ROOM = 16, MOST_ROOM_BYTES = 4 << 20 };
 /* At so many slabs a turn of decay looks, and gives back pages of so many, because the lock is held. */
 enum { LOOKED_AT = 1024, PURGED = 32 };
 
+enum {
+	/* CPUs whose numbers are so far apart share their lists. */
+	LISTS = 8,
+	/* So many full magazines of a list others leave to its own CPUs, which will take again what they gave last. */
+	LEFT_TO_OWN = 2,
+};
+
+/* Magazines that came from one CPU. They and their blocks are in its caches; and threads that each keep to their own do not write to the same lines
+ * of them, of which several small blocks have one. */
+typedef struct {
+	magazine_t *full;
+	magazine_t *empty;
+} lists_t;
+
 typedef struct {
 	_Alignas(64) lock_t lock;
 	unsigned full_count;
@@ -21,8 +37,7 @@ typedef struct {
 	unsigned more_room;
 	/* A full magazine was emptied into slabs since there is that room. */
 	bool has_overflowed;
-	magazine_t *full;
-	magazine_t *empty;
+	lists_t lists[LISTS];
 	/* Slabs with free blocks. Blocks are taken from the first; slabs come back at the end, which gives them time to become free. */
 	slab_t *first;
 	slab_t *last;
@@ -140,9 +155,29 @@ static void show_full(const depot_t *depot, unsigned class, unsigned more, unsig
 	counts->magazine_blocks += (uint64_t)more - fewer;
 }
 
-static magazine_t *pop_full(depot_t *depot, unsigned class)
+/* The number of the lists of the CPU on which this runs. */
+static unsigned own_lists(void)
 {
-	magazine_t *magazine = pop(&depot->full);
+	return (unsigned)sched_getcpu() % LISTS;
+}
+
+static bool has_more(const magazine_t *first, unsigned than)
+{
+	for (; first != NULL && than > 0; than--) {
+		first = first->next;
+	}
+	return first != NULL;
+}
+
+/* From the own list, or from another one that has more than is left to its own. */
+static magazine_t *pop_full(depot_t *depot, unsigned class, unsigned left)
+{
+	unsigned own = own_lists();
+	magazine_t *magazine = pop(&depot->lists[own].full);
+	for (unsigned at = 1; magazine == NULL && at < LISTS; at++) {
+		magazine_t **list = &depot->lists[(own + at) % LISTS].full;
+		magazine = has_more(*list, left) ? pop(list) : NULL;
+	}
 	if (magazine != NULL) {
 		depot->full_count--;
 		show_full(depot, class, 0, magazine_blocks(magazine));
@@ -155,15 +190,30 @@ static magazine_t *pop_full(depot_t *depot, unsigned class)
 
 static void push_full(depot_t *depot, unsigned class, magazine_t *magazine)
 {
-	push(&depot->full, magazine);
+	push(&depot->lists[own_lists()].full, magazine);
 	depot->full_count++;
 	show_full(depot, class, magazine_blocks(magazine), 0);
 	published_class(class)->returns_kept++;
 }
 
+static void push_empty(depot_t *depot, magazine_t *magazine)
+{
+	push(&depot->lists[own_lists()].empty, magazine);
+}
+
 static magazine_t *pop_empty(depot_t *depot)
 {
-	magazine_t *magazine = pop(&depot->empty);
+	unsigned own = own_lists();
+	magazine_t *magazine = NULL;
+	for (unsigned at = 0; magazine == NULL && at < LISTS; at++) {
+		magazine = pop(&depot->lists[(own + at) % LISTS].empty);
+	}
+	return magazine;
+}
+
+static magazine_t *take_empty(depot_t *depot)
+{
+	magazine_t *magazine = pop_empty(depot);
 	return magazine != NULL ? magazine : arena_take();
 }
 
@@ -187,24 +237,24 @@ magazine_t *depot_take_full(unsigned class, magazine_t *empty, unsigned blocks)
 {
 	depot_t *depot = &depots[class];
 	lock_take(&depot->lock);
-	magazine_t *magazine = pop_full(depot, class);
+	magazine_t *magazine = pop_full(depot, class, LEFT_TO_OWN);
 	if (magazine != NULL) {
 		published_class(class)->refills_hit++;
 		if (empty != NULL) {
-			push(&depot->empty, empty);
+			push_empty(depot, empty);
 		}
 		lock_release(&depot->lock);
 		return magazine;
 	}
 	find_more_room(depot, class);
-	magazine = empty != NULL ? empty : pop_empty(depot);
+	magazine = empty != NULL ? empty : take_empty(depot);
 	if (magazine != NULL) {
 		magazine_reset(magazine, blocks);
 		magazine->top += take_blocks(depot, class, magazine_top(magazine), blocks);
 		published_class(class)->refills_missed++;
 		if (magazine_blocks(magazine) == 0) {
 			if (magazine != empty) {
-				push(&depot->empty, magazine);
+				push_empty(depot, magazine);
 			}
 			magazine = NULL;
 		}
@@ -219,7 +269,7 @@ magazine_t *depot_take_empty(unsigned class, magazine_t *full)
 	lock_take(&depot->lock);
 	magazine_t *magazine = NULL;
 	if (full == NULL || has_room(depot)) {
-		magazine = pop_empty(depot);
+		magazine = take_empty(depot);
 	}
 	if (magazine == NULL && full != NULL) {
 		depot->has_overflowed = true;
@@ -290,12 +340,12 @@ static void flush(unsigned class, bool all)
 	depot->more_room -= depot->more_room < count ? depot->more_room : count;
 	depot->has_overflowed = false;
 	while (count-- > 0) {
-		magazine_t *magazine = pop_full(depot, class);
+		magazine_t *magazine = pop_full(depot, class, 0);
 		empty_into_slabs(depot, class, magazine);
 		arena_give(magazine);
 	}
-	while (depot->empty != NULL) {
-		arena_give(pop(&depot->empty));
+	for (magazine_t *empty; (empty = pop_empty(depot)) != NULL;) {
+		arena_give(empty);
 	}
 	depot->least_full = depot->full_count;
 	if (!all) {

@@ -1,0 +1,75 @@
+/* A thread gets back what was given on its CPU, others leave that there but for what is beyond two magazines, and nothing stays behind. */
+#include "../src/depot.h"
+#include "check.h"
+
+enum { BYTES = 48, BLOCKS = 8, LISTS = 8 };
+
+static int cpu;
+
+int __wrap_sched_getcpu(void);
+
+int __wrap_sched_getcpu(void)
+{
+	return cpu;
+}
+
+static magazine_t *take(unsigned class, int on)
+{
+	cpu = on;
+	magazine_t *magazine = depot_take_full(class, NULL, BLOCKS);
+	CHECK(magazine != NULL && magazine_blocks(magazine) == BLOCKS);
+	return magazine;
+}
+
+/* The empty magazine that is given for it. */
+static magazine_t *give(unsigned class, int on, magazine_t *full)
+{
+	cpu = on;
+	magazine_t *empty = depot_take_empty(class, full);
+	CHECK(empty != NULL && empty != full);
+	return empty;
+}
+
+int main(void)
+{
+	slip_free(slip_malloc(BYTES));
+	unsigned class = class_of(BYTES);
+	magazine_t *full[4], *empty[4];
+	for (int at = 0; at < 4; at++) {
+		full[at] = take(class, 0);
+	}
+	for (int at = 0; at < 4; at++) {
+		empty[at] = give(class, 0, full[at]);
+	}
+	/* The last one first, until two are left. */
+	CHECK(take(class, 1) == full[3]);
+	CHECK(take(class, 2) == full[2]);
+	magazine_t *other = take(class, 1);
+	CHECK(other != full[0] && other != full[1]);
+	/* The kernel may not tell. */
+	magazine_t *third = take(class, -1);
+	CHECK(third != full[0] && third != full[1]);
+	/* Who shares the list has it as its own. */
+	CHECK(take(class, LISTS) == full[1]);
+	CHECK(take(class, 0) == full[0]);
+
+	/* An empty one is taken on the CPU on which it was left, or anywhere if there is no other. */
+	give(class, 3, full[3]);
+	give(class, 4, full[2]);
+	cpu = 3;
+	CHECK(depot_take_full(class, empty[3], BLOCKS) == full[3]);
+	cpu = 4;
+	CHECK(depot_take_full(class, empty[2], BLOCKS) == full[2]);
+	CHECK(give(class, 4, full[0]) == empty[2]);
+	CHECK(give(class, 4, full[1]) == empty[3]);
+
+	/* All lists are emptied, whoever asks. */
+	give(class, 5, full[2]);
+	give(class, 6, full[3]);
+	give(class, 1, other);
+	give(class, 7, third);
+	cpu = 2;
+	slip_malloc_trim(0);
+	CHECK(depot_count(class).slabs == 0);
+	return 0;
+}
