@@ -123,8 +123,8 @@ static SLOW void *malloc_slowly(size_t bytes)
 	return handed_out(take_slowly(bytes, CLASS_GRANULE, &is_zero));
 }
 
-/* Compilers make this of __builtin_prefetch(.., 1) only for CPUs that must have it, and all of 64 bits take it. With prefetcht0 a line that another CPU
- * has is fetched twice: to read it, and again for the first write. */
+/* Compilers make this of __builtin_prefetch(.., 1) only if told that the CPU has it; every x86 CPU of 64 bits takes it, at worst for nothing. With prefetcht0
+ * a line that another CPU has is fetched twice: to read it, and again for the first write. */
 static inline void fetch_to_write(const void *address)
 {
 #ifdef __x86_64__

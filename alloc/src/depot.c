@@ -14,15 +14,11 @@ enum { LEAST_ROOM = 16, MOST_ROOM_BYTES = 4 << 20 };
 /* At so many slabs a turn of decay looks, and gives back pages of so many, because the lock is held. */
 enum { LOOKED_AT = 1024, PURGED = 32 };
 
-enum {
-	/* CPUs whose numbers are so far apart share their lists. */
-	LISTS = 8,
-	/* So many full magazines of a list others leave to its own CPUs, which will take again what they gave last. */
-	LEFT_TO_OWN = 2,
-};
+/* So many full magazines of a list others leave to its own CPUs, which will take again what they gave last. */
+enum { LEFT_TO_OWN = 2 };
 
-/* Magazines that came from one CPU. They and their blocks are in its caches; and threads that each keep to their own do not write to the same lines
- * of them, of which several small blocks have one. */
+/* Magazines that were given on one CPU, whose caches have them and their blocks. Several small blocks share a line, which threads would write to by turns
+ * if each got the other's. */
 typedef struct {
 	magazine_t *full;
 	magazine_t *empty;
@@ -37,7 +33,7 @@ typedef struct {
 	unsigned more_room;
 	/* A full magazine was emptied into slabs since there is that room. */
 	bool has_overflowed;
-	lists_t lists[LISTS];
+	lists_t lists[DEPOT_LISTS];
 	/* Slabs with free blocks. Blocks are taken from the first; slabs come back at the end, which gives them time to become free. */
 	slab_t *first;
 	slab_t *last;
@@ -158,7 +154,7 @@ static void show_full(const depot_t *depot, unsigned class, unsigned more, unsig
 /* The number of the lists of the CPU on which this runs. */
 static unsigned own_lists(void)
 {
-	return (unsigned)sched_getcpu() % LISTS;
+	return (unsigned)sched_getcpu() % DEPOT_LISTS;
 }
 
 static bool has_more(const magazine_t *first, unsigned than)
@@ -174,8 +170,8 @@ static magazine_t *pop_full(depot_t *depot, unsigned class, unsigned left)
 {
 	unsigned own = own_lists();
 	magazine_t *magazine = pop(&depot->lists[own].full);
-	for (unsigned at = 1; magazine == NULL && at < LISTS; at++) {
-		magazine_t **list = &depot->lists[(own + at) % LISTS].full;
+	for (unsigned at = 1; magazine == NULL && at < DEPOT_LISTS; at++) {
+		magazine_t **list = &depot->lists[(own + at) % DEPOT_LISTS].full;
 		magazine = has_more(*list, left) ? pop(list) : NULL;
 	}
 	if (magazine != NULL) {
@@ -205,8 +201,8 @@ static magazine_t *pop_empty(depot_t *depot)
 {
 	unsigned own = own_lists();
 	magazine_t *magazine = NULL;
-	for (unsigned at = 0; magazine == NULL && at < LISTS; at++) {
-		magazine = pop(&depot->lists[(own + at) % LISTS].empty);
+	for (unsigned at = 0; magazine == NULL && at < DEPOT_LISTS; at++) {
+		magazine = pop(&depot->lists[(own + at) % DEPOT_LISTS].empty);
 	}
 	return magazine;
 }

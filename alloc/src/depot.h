@@ -6,6 +6,9 @@
 #include "magazine.h"
 #include "slab.h"
 
+/* Magazines are kept in so many lists, by CPU: those whose numbers are a multiple of it apart share one. */
+enum { DEPOT_LISTS = 8 };
+
 typedef struct {
 	size_t slabs;
 	/* In slabs and in magazines of the depot. */

@@ -2,7 +2,7 @@
 #include "../src/depot.h"
 #include "check.h"
 
-enum { BYTES = 48, BLOCKS = 8, LISTS = 8 };
+enum { BYTES = 48, BLOCKS = 8 };
 
 static int cpu;
 
@@ -50,7 +50,7 @@ int main(void)
 	magazine_t *third = take(class, -1);
 	CHECK(third != full[0] && third != full[1]);
 	/* Who shares the list has it as its own. */
-	CHECK(take(class, LISTS) == full[1]);
+	CHECK(take(class, DEPOT_LISTS) == full[1]);
 	CHECK(take(class, 0) == full[0]);
 
 	/* An empty one is taken on the CPU on which it was left, or anywhere if there is no other. */
