@@ -22,6 +22,7 @@ enum { LEFT_TO_OWN = 2 };
 typedef struct {
 	magazine_t *full;
 	magazine_t *empty;
+	unsigned full_count;
 } lists_t;
 
 typedef struct {
@@ -157,24 +158,18 @@ static unsigned own_lists(void)
 	return (unsigned)sched_getcpu() % DEPOT_LISTS;
 }
 
-static bool has_more(const magazine_t *first, unsigned than)
-{
-	for (; first != NULL && than > 0; than--) {
-		first = first->next;
-	}
-	return first != NULL;
-}
-
 /* From the own list, or from another one that has more than is left to its own. */
 static magazine_t *pop_full(depot_t *depot, unsigned class, unsigned left)
 {
 	unsigned own = own_lists();
-	magazine_t *magazine = pop(&depot->lists[own].full);
-	for (unsigned at = 1; magazine == NULL && at < DEPOT_LISTS; at++) {
-		magazine_t **list = &depot->lists[(own + at) % DEPOT_LISTS].full;
-		magazine = has_more(*list, left) ? pop(list) : NULL;
+	lists_t *lists = &depot->lists[own];
+	for (unsigned at = 1; at < DEPOT_LISTS && lists->full_count == 0; at++) {
+		lists_t *other = &depot->lists[(own + at) % DEPOT_LISTS];
+		lists = other->full_count > left ? other : lists;
 	}
+	magazine_t *magazine = pop(&lists->full);
 	if (magazine != NULL) {
+		lists->full_count--;
 		depot->full_count--;
 		show_full(depot, class, 0, magazine_blocks(magazine));
 		if (depot->least_full > depot->full_count) {
@@ -186,7 +181,9 @@ static magazine_t *pop_full(depot_t *depot, unsigned class, unsigned left)
 
 static void push_full(depot_t *depot, unsigned class, magazine_t *magazine)
 {
-	push(&depot->lists[own_lists()].full, magazine);
+	lists_t *lists = &depot->lists[own_lists()];
+	push(&lists->full, magazine);
+	lists->full_count++;
 	depot->full_count++;
 	show_full(depot, class, magazine_blocks(magazine), 0);
 	published_class(class)->returns_kept++;
