@@ -130,7 +130,10 @@ struct scratch {
 	/* The state of the thread if that need not be looked up, else 0. */
 	__u64 state;
 	/* Where the outermost frame may lie; 0 if nobody knows. When frames have been followed, where it does. */
-	__u64 outermost;
+	volatile __u64 outermost;
+	/* Of `follow_frames()`: from where in the target on `page` is filled, and how many addresses a frame in it may have. Here, because what is
+	 * loaded from here may be anything: the verifier then follows one loop of a stack, where it followed all ways through 128. */
+	volatile __u64 page_begin, page_filled;
 	/* Of the target: first the begin of a thread state, then part of the stack of frames. The last frame in it may end in the next
 	 * page. */
 	__u8 page[PAGE_BYTES + 128] __attribute__((aligned(8)));

@@ -125,48 +125,46 @@ __noinline int follow_frames(__u64 frame, __u64 to)
 {
 	__u32 at = SCRATCH_OF_EVENT, depth = 0;
 	struct scratch *scratch = bpf_map_lookup_elem(&scratches, &at);
-	/* What of `page` is filled, from where in the target on. */
-	__u64 begin, filled, last = 0;
 
 	if (!scratch) {
 		return 0;
 	}
 	__u32 bytes = scratch->layout.frame_bytes;
 	scratch->is_apart = 1;
-	begin = scratch->outermost;
-	filled = copy_page(scratch, frame);
-	barrier_var(filled);
+	scratch->page_begin = scratch->outermost;
+	scratch->page_filled = copy_page(scratch, frame);
+	scratch->outermost = 0;
 	/* One after the other: workers run the same code at the same addresses, and what lies in the register may be any number. */
 	__u64 key = mix(mix(0, scratch->layout.id), scratch->sample.instruction);
 	for (__u32 i = 0; i < SLIP_MAX_FRAMES; i++) {
 		if (!frame) {
 			break;
 		}
-		if (frame - begin >= filled) {
+		if (frame - scratch->page_begin >= scratch->page_filled) {
 			/* A caller that lies not far below may be followed by more of them; other frames lie alone. */
-			begin = last - frame < PAGE_BYTES ? frame & -PAGE_BYTES : frame;
-			filled = frame - begin + 1;
-			__u64 length = filled - 1 + bytes;
+			__u64 begin = scratch->outermost - frame < PAGE_BYTES ? frame & -PAGE_BYTES : frame;
+			__u64 length = frame - begin + bytes;
+			scratch->page_begin = begin;
+			scratch->page_filled = frame - begin + 1;
 			barrier_var(length);
 			if (length > sizeof scratch->page || bpf_probe_read_user(scratch->page, length, (const void *) begin)) {
 				return 0;
 			}
 		}
-		const __u8 *record = &scratch->page[(frame - begin) & (PAGE_BYTES - 1)];
+		const __u8 *record = &scratch->page[(frame - scratch->page_begin) & (PAGE_BYTES - 1)];
 		scratch->addrs[i] = frame;
 		scratch->is_apart &= is_not_zero(frame ^ to);
 		/* Below the room of one frame. */
 		__u64 first = *(const __u64 *) (record + (scratch->layout.keys[0] & 0x78));
 		__u64 second = *(const __u64 *) (record + (scratch->layout.keys[1] & 0x78));
 		key = mix(key, first * 0xff51afd7ed558ccdull + second);
-		last = frame;
+		scratch->outermost = frame;
 		frame = *(const __u64 *) (record + (scratch->layout.previous & 0x78));
 		depth = i + 1;
 	}
 	if (frame) {
 		scratch->sample.flags |= SLIP_SAMPLE_TRUNCATED;
 	}
-	scratch->outermost = last;
 	scratch->sample.depth = depth;
 	scratch->sample.stack = depth ? key | 1 : 0;
 	return scratch->is_apart ? FOLLOWED : FOLLOWED_TO;
@@ -179,6 +177,23 @@ static __always_inline __u64 may_be_cframe(const struct cframe *cframe, __u64 ad
 			& is_not_zero((cframe->previous - state) / THREAD_STATE_BYTES);
 
 	return is_not_zero(cframe->current_frame) & is_not_zero(cframe->current_frame ^ state) & ~is_elsewhere;
+}
+
+/* 1 if no register holds one of these. Not static, as `follow_frames()`. */
+__noinline int is_in_no_register(__u64 one, __u64 other)
+{
+	__u32 at = SCRATCH_OF_EVENT;
+	const struct scratch *scratch = bpf_map_lookup_elem(&scratches, &at);
+	__u64 differs = 1;
+
+	if (!scratch) {
+		return 1;
+	}
+	for (int i = 0; i < REGISTERS; i++) {
+		__u64 word = scratch->registers[i];
+		differs &= is_not_zero(word ^ one) & is_not_zero(word ^ other);
+	}
+	return differs;
 }
 
 /* Finds what may be the call of the interpreter next above `scratch->cframe`: a register points to it, or to its frame. Not static, as
@@ -200,11 +215,7 @@ __noinline int find_callers(__u64 indirect)
 	}
 	for (int i = 0; i < C_STACK_WORDS - 1; i++) {
 		struct cframe one = {scratch->c_stack[i], scratch->c_stack[i + 1]};
-		__u64 differs = 1;
-		for (int j = 0; j < REGISTERS; j++) {
-			__u64 word = scratch->registers[j];
-			differs &= is_not_zero(word ^ one.current_frame) & is_not_zero(word ^ (from + 8 * i));
-		}
+		__u64 differs = is_in_no_register(one.current_frame, from + 8 * i);
 		scratch->callers[found & (2 * MAX_CALLERS - 1)] = one;
 		found += may_be_cframe(&one, from + 8 * i, state) & ~differs & ~(found / MAX_CALLERS);
 	}

@@ -3,10 +3,11 @@
 #![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
 
 use std::collections::{BTreeMap, HashMap};
+use std::fs;
 use std::time::{Duration, Instant};
 
 use slip_model::{Interner, Outcome, StackId};
-use slip_probe::{CopiedStack, Counters, Event, Look, Probe, ProbeError, ProbeOptions};
+use slip_probe::{BudgetProbe, CopiedStack, Counters, Event, Look, Probe, ProbeError, ProbeOptions, Rung};
 use slip_remote::{Copied, LiveProcess, StackPlan};
 use slip_testkit::{Launch, skip};
 
@@ -25,13 +26,16 @@ const PERIOD: Duration = Duration::from_millis(10);
 
 /// A clock, or `None` where the kernel lets nobody have one.
 fn start_clock() -> Option<Probe> {
-    let options = ProbeOptions {
+    start(ProbeOptions {
         interval_ns: Some(INTERVAL_NS),
         waits: false,
         kernel_stacks: true,
         native_stacks: false,
         allocations: false,
-    };
+    })
+}
+
+fn start(options: ProbeOptions) -> Option<Probe> {
     match Probe::start(options) {
         Ok(clock) => Some(clock),
         Err(error @ (ProbeError::Denied(_) | ProbeError::NoTypes)) => {
@@ -40,6 +44,41 @@ fn start_clock() -> Option<Probe> {
         }
         Err(error) => panic!("{error}"),
     }
+}
+
+/// Instructions of a program of ours that the verifier may have to look at: a quarter of what it does before it refuses a program. How many it
+/// finds to be like others, and skips, differs from kernel to kernel.
+const MOST_VERIFIED: u64 = 250_000;
+
+/// Of each program that this process has in the kernel. Linux tells that since 5.16.
+fn verified() -> Vec<u64> {
+    let files = fs::read_dir("/proc/self/fdinfo").unwrap();
+    let texts = files.filter_map(|file| fs::read_to_string(file.unwrap().path()).ok());
+    texts
+        .filter_map(|text| {
+            text.lines().find_map(|line| line.strip_prefix("verified_insns:")?.trim().parse().ok())
+        })
+        .collect()
+}
+
+#[test]
+fn the_verifier_is_far_from_giving_up() {
+    let options = ProbeOptions {
+        interval_ns: Some(INTERVAL_NS),
+        waits: true,
+        kernel_stacks: true,
+        native_stacks: true,
+        allocations: true,
+    };
+    let Some(_clock) = start(options) else { return };
+    let Some(_budget) = BudgetProbe::start(Rung::Tracepoints, true).ok() else {
+        return skip("what the verifier looks at", "no budget by tracepoints");
+    };
+    let verified = verified();
+    if verified.is_empty() {
+        return skip("what the verifier looks at", "this kernel does not tell");
+    }
+    assert!(verified.iter().all(|count| *count <= MOST_VERIFIED), "{verified:?}");
 }
 
 /// What was seen of one target.
