@@ -17,6 +17,9 @@ struct sent {
 		__u8 bytes[NAMED_BYTES];
 		__u64 words[NAMED_BYTES / 8];
 	};
+	/* How far `read_command()` has got. Here, because to the verifier what it reads here may be anything: it follows one turn
+	 * of a loop, and not a turn for each way that leads there. */
+	volatile __u32 at_in, digits, number, length, end;
 };
 
 struct command_name {
@@ -170,14 +173,15 @@ enum resp { RESP_WORDS, RESP_WORDS_END, RESP_WORD, RESP_LENGTH, RESP_LENGTH_END,
 #define RESP_DIGITS 7
 
 /* How many words come, the length of the first, and that word: `*2`, `$3`, `GET`, each with the end of a line. Only what has all of this form
- * begins with a command; the rest may be part of a value. Writes the first bytes of the name and says how many there are, 0 for none; `end` is
- * where it ends. */
-static __always_inline __u32 read_resp(const __u8 *bytes, char *name, __u32 *end)
+ * begins with a command; the rest may be part of a value. Writes the first bytes of the name; `length` is how many there are, 0 for none, and
+ * `end` where it ends. */
+static __always_inline void read_resp(struct sent *sent, char *name)
 {
-	__u32 at_in = bytes[0] == '*' ? RESP_WORDS : RESP_NONE, digits = 0, number = 0, length = 0;
-
+	sent->at_in = sent->bytes[0] == '*' ? RESP_WORDS : RESP_NONE;
+	sent->digits = sent->number = 0;
 	for (__u32 at = 1; at < NAMED_BYTES; at++) {
-		__u8 byte = bytes[at], letter = byte | 0x20;
+		__u8 byte = sent->bytes[at], letter = byte | 0x20;
+		__u32 at_in = sent->at_in, digits = sent->digits, number = sent->number, length = sent->length;
 		switch (at_in) {
 			case RESP_WORDS: case RESP_LENGTH:
 				if (byte >= '0' + !digits && byte <= '9' && digits < RESP_DIGITS) {
@@ -197,7 +201,7 @@ static __always_inline __u32 read_resp(const __u8 *bytes, char *name, __u32 *end
 			case RESP_NAME:
 				if (length == number) {
 					at_in = byte == '\r' ? RESP_WHOLE : RESP_NONE;
-					*end = at;
+					sent->end = at;
 				} else if ((letter >= 'a' && letter <= 'z') || (length && (byte == '.' || byte == '_'))) {
 					if (length < SLIP_COMMAND_BYTES) {
 						name[length & (SLIP_COMMAND_BYTES - 1)] = in_capitals(byte);
@@ -210,16 +214,22 @@ static __always_inline __u32 read_resp(const __u8 *bytes, char *name, __u32 *end
 			default:
 				break;
 		}
+		sent->at_in = at_in;
+		sent->digits = digits;
+		sent->number = number;
+		sent->length = length;
 	}
-	return at_in == RESP_WHOLE ? length : 0;
+	if (sent->at_in != RESP_WHOLE) {
+		sent->length = 0;
+	}
 }
 
 /* The name of the command that a client sends, in capitals, zeros behind it; nothing of what it is about. How many of the first
  * SLIP_FIRST_BYTES tell that; 0 if they do not. What is not sent is 0. Not static: then the verifier looks at it once, and not in each program
  * that sees what is sent. */
-__noinline int read_command(__u32 protocol, const struct sent *sent, struct command_name *command)
+__noinline int read_command(__u32 protocol, struct sent *sent, struct command_name *command)
 {
-	__u32 from = 0, length = 0, end = NAMED_BYTES;
+	__u32 from = 0;
 
 	/* They never are, but for the verifier. */
 	if (!sent || !command) {
@@ -227,6 +237,8 @@ __noinline int read_command(__u32 protocol, const struct sent *sent, struct comm
 	}
 	const __u8 *bytes = sent->bytes;
 	char *name = command->bytes;
+	sent->length = 0;
+	sent->end = NAMED_BYTES;
 
 	switch (protocol) {
 		case SLIP_PROTOCOL_MYSQL:
@@ -246,26 +258,27 @@ __noinline int read_command(__u32 protocol, const struct sent *sent, struct comm
 			from = NAMED_BYTES;
 	}
 	if (protocol == SLIP_PROTOCOL_REDIS) {
-		length = read_resp(bytes, name, &end);
+		read_resp(sent, name);
 	}
 	for (__u32 at = 0; at < NAMED_BYTES; at++) {
 		__u8 byte = bytes[at];
-		if (at < from || end < NAMED_BYTES) {
+		__u32 length = sent->length;
+		if (at < from || sent->end < NAMED_BYTES) {
 			continue;
 		}
 		if (is_in_name(byte) && length < SLIP_COMMAND_BYTES) {
 			name[length & (SLIP_COMMAND_BYTES - 1)] = in_capitals(byte);
-			length++;
+			sent->length = length + 1;
 		} else {
-			end = at;
+			sent->end = at;
 		}
 	}
 	for (__u32 at = 0; at < SLIP_COMMAND_BYTES; at++) {
-		if (at >= length) {
+		if (at >= sent->length) {
 			name[at] = 0;
 		}
 	}
-	return end < SLIP_FIRST_BYTES ? end + 1 : 0;
+	return sent->end < SLIP_FIRST_BYTES ? sent->end + 1 : 0;
 }
 
 static __always_inline void note_protocol(__u32 endpoint, enum slip_protocol protocol)
