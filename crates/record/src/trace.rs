@@ -76,7 +76,8 @@ pub type OnCall = Box<dyn FnMut(&TracedCall, &Interner)>;
 /// Joins slow calls with the looks at their threads, by thread and moment: both name the same one.
 pub(crate) struct Trace {
     on_call: OnCall,
-    waiting: Vec<(SlowCall, u32)>,
+    /// With their servers, and the turns that they have waited for.
+    waiting: Vec<(SlowCall, Endpoint, u32)>,
     /// Since when the kernel looks at processes, by `CLOCK_MONOTONIC`; and of those that it looks at no more, for how many turns.
     begun: HashMap<u32, (u64, Option<u32>)>,
     /// With the turns that they have been kept for: one may come before its call.
@@ -111,8 +112,8 @@ impl Trace {
         }
     }
 
-    /// Tells the calls whose stacks have come, or will not come. `calls` are new ones, asked for before the looks that were seen last.
-    /// `is_last` if nothing more comes.
+    /// Tells the calls whose stacks have come, or will not come. `calls` are new ones, to servers among these `endpoints`, asked for
+    /// before the looks that were seen last. `is_last` if nothing more comes.
     pub(crate) fn tell(
         &mut self,
         calls: Vec<SlowCall>,
@@ -127,19 +128,19 @@ impl Trace {
             if !is_known {
                 self.looks.entry((call.tid, call.end_ns)).or_insert((Err(NoStack::Unknown), 0));
             }
-            self.waiting.push((call, 0));
+            let endpoint = endpoints.get(call.endpoint as usize).cloned().unwrap_or_default();
+            self.waiting.push((call, endpoint, 0));
         }
         let mut still = Vec::new();
-        for (call, turn) in std::mem::take(&mut self.waiting) {
+        for (call, endpoint, turn) in std::mem::take(&mut self.waiting) {
             let stack = match self.looks.remove(&(call.tid, call.end_ns)) {
                 Some((stack, _)) => stack,
                 None if turn >= TURNS || is_last => Err(NoStack::Lost),
                 None => {
-                    still.push((call, turn + 1));
+                    still.push((call, endpoint, turn + 1));
                     continue;
                 }
             };
-            let endpoint = endpoints.get(call.endpoint as usize).cloned().unwrap_or_default();
             let call = TracedCall {
                 pid: call.pid,
                 tid: call.tid,
@@ -212,6 +213,20 @@ mod tests {
         trace.see(1, 50, Err(NoStack::NoCode));
         trace.tell(Vec::new(), &[], 0, false, &Interner::new());
         assert_eq!(*told.borrow(), [(1, Err(NoStack::NoCode))]);
+    }
+
+    #[test]
+    fn a_call_that_waits_for_its_stack_keeps_its_server() {
+        let told = Rc::new(RefCell::new(Vec::new()));
+        let into = Rc::clone(&told);
+        let on_call = move |call: &TracedCall, _: &Interner| into.borrow_mut().push(call.endpoint.clone());
+        let mut trace = Trace::new(Box::new(on_call));
+        trace.begin(1, 40);
+        let server = Endpoint { address: "127.0.0.1:6379".to_owned(), protocol: "redis".to_owned() };
+        trace.tell(vec![call(1, 50)], std::slice::from_ref(&server), 0, false, &Interner::new());
+        // Servers come with new calls alone.
+        trace.tell(Vec::new(), &[], 0, true, &Interner::new());
+        assert_eq!(*told.borrow(), [server]);
     }
 
     #[test]
