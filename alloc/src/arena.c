@@ -9,12 +9,12 @@ enum {
 	PIECES = 64,
 	PAGE_BYTES = 4096,
 	PIECES_IN_PAGE = PAGE_BYTES / ARENA_PIECE_BYTES,
-	/* At so many chunks a turn of decay looks, because the lock is held. */
+	/* At so many chunks a turn of decay looks, because the lock is held; and so many are asked for a row of pieces before there is a new one. */
 	LOOKED_AT = 1024,
+	ASKED = 16,
 };
 
 #define CHUNK_BYTES ((size_t)PIECES * ARENA_PIECE_BYTES)
-#define PIECES_OF_FIRST_PAGE ((uint64_t)(1 << PIECES_IN_PAGE) - 1)
 
 /* Aligned to its size. This is its first piece; each of the maps has a bit for each piece. */
 typedef struct chunk chunk_t;
@@ -77,37 +77,67 @@ static bool add_chunk(void)
 	return true;
 }
 
-void *arena_take(void)
+/* The first of each free row of so many pieces that begins at a multiple of that. */
+static uint64_t free_rows(const chunk_t *chunk, unsigned pieces)
 {
-	void *piece = NULL;
+	uint64_t rows = chunk->free;
+	if (pieces >= 2) {
+		rows &= rows >> 1 & UINT64_MAX / 3;
+	}
+	if (pieces == 4) {
+		rows &= rows >> 2 & UINT64_MAX / 15;
+	}
+	return rows;
+}
+
+/* NULL if there is no memory. */
+static chunk_t *with_row(unsigned pieces)
+{
+	unsigned left = ASKED;
+	for (chunk_t *chunk = arena.first; chunk != NULL && left > 0; chunk = chunk->next, left--) {
+		if (free_rows(chunk, pieces) != 0) {
+			return chunk;
+		}
+	}
+	return add_chunk() ? arena.first : NULL;
+}
+
+static uint64_t row_bits(unsigned number, unsigned pieces)
+{
+	return ((1ull << pieces) - 1) << number;
+}
+
+void *arena_take(unsigned pieces)
+{
+	void *row = NULL;
 	lock_take(&arena.lock);
-	if (arena.first != NULL || add_chunk()) {
-		chunk_t *chunk = arena.first;
-		unsigned number = (unsigned)__builtin_ctzll(chunk->free);
-		uint64_t of_page = PIECES_OF_FIRST_PAGE << number / PIECES_IN_PAGE * PIECES_IN_PAGE;
+	chunk_t *chunk = with_row(pieces);
+	if (chunk != NULL) {
+		unsigned number = (unsigned)__builtin_ctzll(free_rows(chunk, pieces));
+		uint64_t of_page = row_bits(number / PIECES_IN_PAGE * PIECES_IN_PAGE, PIECES_IN_PAGE), bits = row_bits(number, pieces);
 		published()->arena_bytes += chunk->purged & of_page ? PAGE_BYTES : 0;
 		chunk->purged &= ~of_page;
-		chunk->free &= ~(1ull << number);
-		chunk->recent |= 1ull << number;
+		chunk->free &= ~bits;
+		chunk->recent |= bits;
 		if (chunk->free == 0) {
 			unlist(chunk);
 		}
-		piece = (char *)chunk + number * (size_t)ARENA_PIECE_BYTES;
+		row = (char *)chunk + number * (size_t)ARENA_PIECE_BYTES;
 	}
 	lock_release(&arena.lock);
-	return piece;
+	return row;
 }
 
-void arena_give(void *piece)
+void arena_give(void *row, unsigned pieces)
 {
-	chunk_t *chunk = (chunk_t *)((uintptr_t)piece & ~(uintptr_t)(CHUNK_BYTES - 1));
-	uint64_t bit = 1ull << ((uintptr_t)piece - (uintptr_t)chunk) / ARENA_PIECE_BYTES;
+	chunk_t *chunk = (chunk_t *)((uintptr_t)row & ~(uintptr_t)(CHUNK_BYTES - 1));
+	uint64_t bits = row_bits((unsigned)(((uintptr_t)row - (uintptr_t)chunk) / ARENA_PIECE_BYTES), pieces);
 	lock_take(&arena.lock);
 	if (chunk->free == 0) {
 		list(chunk);
 	}
-	chunk->free |= bit;
-	chunk->recent |= bit;
+	chunk->free |= bits;
+	chunk->recent |= bits;
 	lock_release(&arena.lock);
 }
 
@@ -117,7 +147,7 @@ static void purge(chunk_t *chunk, bool all)
 	uint64_t quiet = chunk->free & ~chunk->purged & (all ? UINT64_MAX : ~chunk->recent);
 	chunk->recent = 0;
 	for (unsigned number = PIECES_IN_PAGE; number < PIECES; number += PIECES_IN_PAGE) {
-		uint64_t of_page = PIECES_OF_FIRST_PAGE << number;
+		uint64_t of_page = row_bits(number, PIECES_IN_PAGE);
 		if ((quiet & of_page) == of_page && os_purge((char *)chunk + number * (size_t)ARENA_PIECE_BYTES, PAGE_BYTES)) {
 			chunk->purged |= of_page;
 			published()->arena_bytes -= PAGE_BYTES;

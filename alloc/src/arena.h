@@ -1,4 +1,4 @@
-/* Memory for magazines and thread caches, in pieces of one size. */
+/* Memory for magazines and thread caches: pieces, and up to four of them in a row. */
 #ifndef SLIPMALLOC_ARENA_H
 #define SLIPMALLOC_ARENA_H
 
@@ -6,9 +6,9 @@
 
 enum { ARENA_PIECE_BYTES = 1024 };
 
-/* One piece, aligned to its size, with anything in it. NULL if there is no memory. */
-void *arena_take(void);
-void arena_give(void *piece);
+/* A row of 1, 2 or 4 pieces, aligned to its size, with anything in it. NULL if there is no memory. */
+void *arena_take(unsigned pieces);
+void arena_give(void *row, unsigned pieces);
 
 /* Gives pages back of which no piece was taken or given since the last call. */
 void arena_decay(void);

@@ -174,7 +174,7 @@ static inline void blocks_put(void *block)
 			secure_put(block, class);
 		}
 #endif
-		if (LIKELY(!magazine_is_full(top))) {
+		if (LIKELY(!magazine_seems_full(top))) {
 			*top = block;
 			cache->top[class] = top + 1;
 			return;

@@ -12,17 +12,20 @@
 enum {
 	/* Threads that allocate a little get small magazines. */
 	FIRST_BLOCKS = 8,
-	/* Of blocks in a magazine that is as large as it gets. */
+	/* Of blocks in a magazine that is as large as it gets, and in a large one. */
 	MOST_BYTES = 64 * 1024,
+	MOST_BYTES_OF_LARGE = 32 * 1024,
 	/* Of blocks in a magazine while much memory waits to be given back: with few, a thread comes by more often, and so to look at the clock. */
 	MOST_BLOCKS_OF_SHRUNK = 16,
 	/* Ends of a magazine that are met from one look at the clock to the next. */
 	TURNS_PER_LOOK = 16,
 	/* Of the CPU's cache. */
 	LINE_BYTES = 64,
+	/* Of the arena, that a cache takes. */
+	PIECES = 2,
 };
 
-_Static_assert(sizeof(cache_t) <= ARENA_PIECE_BYTES, "a cache is one piece of the arena");
+_Static_assert(sizeof(cache_t) <= PIECES * ARENA_PIECE_BYTES, "a cache is so many pieces of the arena");
 _Static_assert(CLASSES <= 64, "a bit for each");
 
 #define NOTHING ((void **)&magazine_none.entries[MAGAZINE_ENTRIES])
@@ -41,12 +44,41 @@ static bool has_key;
 
 static unsigned most_blocks(unsigned class)
 {
-	unsigned blocks = MOST_BYTES / class_bytes[class];
+	unsigned blocks = MOST_BYTES / class_bytes[class], of_large = MOST_BYTES_OF_LARGE / class_bytes[class];
+	if (of_large > MAGAZINE_MOST_BLOCKS && depot_is_shared(class)) {
+		return of_large < MAGAZINE_LARGE_MOST_BLOCKS ? of_large : MAGAZINE_LARGE_MOST_BLOCKS;
+	}
 	return blocks < MAGAZINE_MOST_BLOCKS ? blocks : MAGAZINE_MOST_BLOCKS;
+}
+
+/* Of the magazine in use. */
+static uintptr_t bytes_in_use(const cache_t *cache, unsigned class)
+{
+	return cache->large >> class & 1 ? MAGAZINE_LARGE_BYTES : MAGAZINE_BYTES;
+}
+
+static bool is_full(const cache_t *cache, unsigned class)
+{
+	return (uintptr_t)cache->top[class] % bytes_in_use(cache, class) == 0;
+}
+
+/* The magazine in use. NULL if there is none. */
+static magazine_t *in_use(const cache_t *cache, unsigned class)
+{
+	magazine_t *magazine = (magazine_t *)((uintptr_t)(cache->top[class] - 1) & ~(bytes_in_use(cache, class) - 1));
+	return magazine == &magazine_none ? NULL : magazine;
+}
+
+static void use(cache_t *cache, unsigned class, magazine_t *magazine)
+{
+	uint64_t bit = 1ull << class;
+	cache->large = magazine_is_large(magazine) ? cache->large | bit : cache->large & ~bit;
+	cache->top[class] = magazine_load(magazine);
 }
 
 static void clear(cache_t *cache)
 {
+	cache->large = 0;
 	for (unsigned class = 0; class < CLASSES; class++) {
 		cache->top[class] = NOTHING;
 		cache->spare[class] = NULL;
@@ -56,7 +88,7 @@ static void clear(cache_t *cache)
 static void give_back(cache_t *cache)
 {
 	for (unsigned class = 1; class < CLASSES; class++) {
-		magazine_t *loaded = magazine_of(cache->top[class]);
+		magazine_t *loaded = in_use(cache, class);
 		magazine_t *spare = cache->spare[class];
 		if (loaded != NULL) {
 			magazine_unload(loaded, cache->top[class]);
@@ -75,7 +107,7 @@ static void end(void *ended)
 	has_ended = true;
 	cache_current = (cache_t *)&cache_none;
 	give_back(cache);
-	arena_give(cache);
+	arena_give(cache, PIECES);
 	published_add(&published()->caches, -1ull);
 }
 
@@ -91,14 +123,14 @@ static cache_t *begin(void)
 		return NULL;
 	}
 	pthread_once(&key_once, create_key);
-	cache_t *cache = has_key ? arena_take() : NULL;
+	cache_t *cache = has_key ? arena_take(PIECES) : NULL;
 	if (cache == NULL) {
 		return NULL;
 	}
 	clear(cache);
 	for (unsigned class = 1; class < CLASSES; class++) {
 		unsigned most = most_blocks(class);
-		cache->capacity[class] = (uint8_t)(most < FIRST_BLOCKS ? most : FIRST_BLOCKS);
+		cache->capacity[class] = (uint16_t)(most < FIRST_BLOCKS ? most : FIRST_BLOCKS);
 	}
 	cache->turns = 0;
 	cache->decay_turn = 0;
@@ -126,14 +158,14 @@ static void grow(cache_t *cache, unsigned class)
 	if (most > MOST_BLOCKS_OF_SHRUNK && heap_has_shrunk()) {
 		most = MOST_BLOCKS_OF_SHRUNK;
 	}
-	cache->capacity[class] = (uint8_t)(doubled < most ? doubled : most);
+	cache->capacity[class] = (uint16_t)(doubled < most ? doubled : most);
 }
 
 /* Chance says which of the blocks that come next is a sample, if one is. Blocks that are freed meanwhile and taken again come before. */
 static void mark_next(cache_t *cache, unsigned class)
 {
 	void **top = cache->top[class];
-	magazine_t *loaded = magazine_of(top);
+	magazine_t *loaded = in_use(cache, class);
 	if (loaded == NULL || !sample_is_on()) {
 		return;
 	}
@@ -149,7 +181,7 @@ static void shrink(cache_t *cache, unsigned class)
 {
 	unsigned most = most_blocks(class), least = most / 8;
 	least = least > FIRST_BLOCKS ? FIRST_BLOCKS : least > 0 ? least : 1;
-	magazine_t *loaded = magazine_of(cache->top[class]), *spare = cache->spare[class];
+	magazine_t *loaded = in_use(cache, class), *spare = cache->spare[class];
 	if (spare != NULL) {
 		cache->spare[class] = NULL;
 		depot_give_back(class, spare);
@@ -165,7 +197,7 @@ static void shrink(cache_t *cache, unsigned class)
 		mark_next(cache, class);
 	}
 	unsigned half = cache->capacity[class] / 2u;
-	cache->capacity[class] = (uint8_t)(half > least ? half : least);
+	cache->capacity[class] = (uint16_t)(half > least ? half : least);
 }
 
 /* At each end of a magazine, also if the thread goes on with its spare one: what it takes and gives by turns may never need the depot, and
@@ -192,14 +224,14 @@ static void count_turn(cache_t *cache, unsigned class)
 /* Has the class a magazine with blocks in use. False if there is no memory. */
 static bool refill(cache_t *cache, unsigned class)
 {
-	magazine_t *loaded = magazine_of(cache->top[class]);
+	magazine_t *loaded = in_use(cache, class);
 	magazine_t *spare = cache->spare[class];
 	count_turn(cache, class);
 	/* What was set aside comes after own blocks. */
 	if (loaded != NULL && spare != NULL && magazine_blocks(spare) > 0) {
 		magazine_unload(loaded, cache->top[class]);
 		cache->spare[class] = loaded;
-		cache->top[class] = magazine_load(spare);
+		use(cache, class, spare);
 		mark_next(cache, class);
 		return true;
 	}
@@ -207,12 +239,12 @@ static bool refill(cache_t *cache, unsigned class)
 	magazine_t *full = depot_take_full(class, loaded, cache->capacity[class]);
 	if (full == NULL) {
 		if (loaded != NULL) {
-			/* As empty as before, but set to hold more. */
-			cache->top[class] = magazine_load(loaded);
+			/* As empty as before, but it may be set to hold more. */
+			use(cache, class, loaded);
 		}
 		return false;
 	}
-	cache->top[class] = magazine_load(full);
+	use(cache, class, full);
 	mark_next(cache, class);
 	return true;
 }
@@ -220,12 +252,12 @@ static bool refill(cache_t *cache, unsigned class)
 /* Has the class a magazine with room in use. False if there is no memory for one. */
 static bool make_room(cache_t *cache, unsigned class)
 {
-	magazine_t *loaded = magazine_of(cache->top[class]);
+	magazine_t *loaded = in_use(cache, class);
 	magazine_t *spare = cache->spare[class];
 	count_turn(cache, class);
 	if (spare == NULL || magazine_blocks(spare) > 0) {
 		grow(cache, class);
-		spare = depot_take_empty(class, spare);
+		spare = depot_take_empty(class, spare, cache->capacity[class]);
 		if (spare == NULL) {
 			return false;
 		}
@@ -235,7 +267,7 @@ static bool make_room(cache_t *cache, unsigned class)
 	}
 	cache->spare[class] = loaded;
 	magazine_reset(spare, cache->capacity[class]);
-	cache->top[class] = magazine_load(spare);
+	use(cache, class, spare);
 	return true;
 }
 
@@ -246,13 +278,13 @@ static bool make_room(cache_t *cache, unsigned class)
 static bool set_aside(cache_t *cache, unsigned class, void *block)
 {
 	magazine_t *spare = cache->spare[class];
-	if (class_bytes[class] >= LINE_BYTES || magazine_of(cache->top[class]) != NULL) {
+	if (class_bytes[class] >= LINE_BYTES || in_use(cache, class) != NULL) {
 		return false;
 	}
 	if (spare == NULL) {
 		count_turn(cache, class);
 		grow(cache, class);
-		spare = depot_take_empty(class, NULL);
+		spare = depot_take_empty(class, NULL, cache->capacity[class]);
 		if (spare == NULL) {
 			return false;
 		}
@@ -284,14 +316,14 @@ void *cache_take(unsigned class, size_t bytes)
 		published_add(&published()->direct_blocks, 1);
 		return depot_take_block(class);
 	}
-	magazine_t *loaded = magazine_of(cache->top[class]);
+	magazine_t *loaded = in_use(cache, class);
 	bool is_sample = loaded != NULL && magazine_is_empty(cache->top[class]) && magazine_unmark(loaded);
 	if (!is_sample && magazine_is_empty(cache->top[class])) {
 		if (!refill(cache, class)) {
 			return NULL;
 		}
 		/* It may be the first one already. */
-		is_sample = magazine_is_empty(cache->top[class]) && magazine_unmark(magazine_of(cache->top[class]));
+		is_sample = magazine_is_empty(cache->top[class]) && magazine_unmark(in_use(cache, class));
 	}
 	return is_sample ? take_sample(cache, class, bytes) : *--cache->top[class];
 }
@@ -302,7 +334,7 @@ void cache_put(unsigned class, void *block)
 	if (cache != NULL && set_aside(cache, class, block)) {
 		return;
 	}
-	if (cache == NULL || (magazine_is_full(cache->top[class]) && !make_room(cache, class))) {
+	if (cache == NULL || (is_full(cache, class) && !make_room(cache, class))) {
 		published_add(&published()->direct_blocks, 1);
 		depot_put_block(class, block);
 		return;

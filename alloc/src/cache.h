@@ -13,8 +13,10 @@ typedef struct {
 	magazine_t *spare[CLASSES];
 	/* Of these classes a magazine came to its end since the last turn of decay that the thread met: a bit each. */
 	uint64_t recent;
+	/* Of these classes the magazine in use is a large one. */
+	uint64_t large;
 	/* Blocks that an empty magazine is set to hold. */
-	uint8_t capacity[CLASSES];
+	uint16_t capacity[CLASSES];
 	/* Ends of a magazine, and the last turn of decay, as far as so many bits tell. */
 	uint8_t turns;
 	uint8_t decay_turn;

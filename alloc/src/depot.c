@@ -17,11 +17,16 @@ enum { LOOKED_AT = 1024, PURGED = 32 };
 /* So many full magazines of a list others leave to its own CPUs, which will take again what they gave last. */
 enum { LEFT_TO_OWN = 2 };
 
+/* A depot to which another CPU came than before so often since the last turn of decay is shared. Each time its lines, and those of the counters, go from
+ * cache to cache. */
+enum { MOVES_IF_SHARED = 1024 };
+
 /* Magazines that were given on one CPU, whose caches have them and their blocks. Several small blocks share a line, which threads would write to by turns
  * if each got the other's. */
 typedef struct {
 	magazine_t *full;
-	magazine_t *empty;
+	/* Small and large ones. */
+	magazine_t *empty[2];
 	unsigned full_count;
 } lists_t;
 
@@ -34,6 +39,11 @@ typedef struct {
 	unsigned more_room;
 	/* A full magazine was emptied into slabs since there is that room. */
 	bool has_overflowed;
+	/* Read without the lock. */
+	_Atomic bool is_shared;
+	/* The number of the lists of the CPU that is here, or was last; and how often it was another one than before since the last turn of decay. */
+	unsigned char own;
+	unsigned moves;
 	lists_t lists[DEPOT_LISTS];
 	/* Slabs with free blocks. Blocks are taken from the first; slabs come back at the end, which gives them time to become free. */
 	slab_t *first;
@@ -152,19 +162,31 @@ static void show_full(const depot_t *depot, unsigned class, unsigned more, unsig
 	counts->magazine_blocks += (uint64_t)more - fewer;
 }
 
-/* The number of the lists of the CPU on which this runs. */
-static unsigned own_lists(void)
+/* At the begin of each exchange: on which CPU this runs. */
+static void note_cpu(depot_t *depot)
 {
-	return (unsigned)sched_getcpu() % DEPOT_LISTS;
+	unsigned own = (unsigned)sched_getcpu() % DEPOT_LISTS;
+	if (depot->own != own) {
+		depot->own = (unsigned char)own;
+		if (++depot->moves == MOVES_IF_SHARED) {
+			atomic_store_explicit(&depot->is_shared, true, memory_order_relaxed);
+			/* Of larger ones. */
+			depot->more_room /= MAGAZINE_LARGE_PIECES;
+		}
+	}
+}
+
+bool depot_is_shared(unsigned class)
+{
+	return atomic_load_explicit(&depots[class].is_shared, memory_order_relaxed);
 }
 
 /* From the own list, or from another one that has more than is left to its own. */
 static magazine_t *pop_full(depot_t *depot, unsigned class, unsigned left)
 {
-	unsigned own = own_lists();
-	lists_t *lists = &depot->lists[own];
+	lists_t *lists = &depot->lists[depot->own];
 	for (unsigned at = 1; at < DEPOT_LISTS && lists->full_count == 0; at++) {
-		lists_t *other = &depot->lists[(own + at) % DEPOT_LISTS];
+		lists_t *other = &depot->lists[(depot->own + at) % DEPOT_LISTS];
 		lists = other->full_count > left ? other : lists;
 	}
 	magazine_t *magazine = pop(&lists->full);
@@ -181,7 +203,7 @@ static magazine_t *pop_full(depot_t *depot, unsigned class, unsigned left)
 
 static void push_full(depot_t *depot, unsigned class, magazine_t *magazine)
 {
-	lists_t *lists = &depot->lists[own_lists()];
+	lists_t *lists = &depot->lists[depot->own];
 	push(&lists->full, magazine);
 	lists->full_count++;
 	depot->full_count++;
@@ -191,23 +213,22 @@ static void push_full(depot_t *depot, unsigned class, magazine_t *magazine)
 
 static void push_empty(depot_t *depot, magazine_t *magazine)
 {
-	push(&depot->lists[own_lists()].empty, magazine);
+	push(&depot->lists[depot->own].empty[magazine_is_large(magazine)], magazine);
 }
 
-static magazine_t *pop_empty(depot_t *depot)
+static magazine_t *pop_empty(depot_t *depot, bool is_large)
 {
-	unsigned own = own_lists();
 	magazine_t *magazine = NULL;
 	for (unsigned at = 0; magazine == NULL && at < DEPOT_LISTS; at++) {
-		magazine = pop(&depot->lists[(own + at) % DEPOT_LISTS].empty);
+		magazine = pop(&depot->lists[(depot->own + at) % DEPOT_LISTS].empty[is_large]);
 	}
 	return magazine;
 }
 
-static magazine_t *take_empty(depot_t *depot)
+static magazine_t *take_empty(depot_t *depot, unsigned blocks)
 {
-	magazine_t *magazine = pop_empty(depot);
-	return magazine != NULL ? magazine : arena_take();
+	magazine_t *magazine = pop_empty(depot, blocks > MAGAZINE_MOST_BLOCKS);
+	return magazine != NULL ? magazine : magazine_create(blocks);
 }
 
 static bool has_room(const depot_t *depot)
@@ -218,7 +239,8 @@ static bool has_room(const depot_t *depot)
 /* Blocks are taken from slabs. Twice the room if that is for want of it. */
 static void find_more_room(depot_t *depot, unsigned class)
 {
-	unsigned magazine_bytes = MAGAZINE_MOST_BLOCKS * (unsigned)class_bytes[class], most = MOST_ROOM_BYTES / magazine_bytes;
+	unsigned blocks = depot_is_shared(class) ? MAGAZINE_LARGE_MOST_BLOCKS : MAGAZINE_MOST_BLOCKS;
+	unsigned most = MOST_ROOM_BYTES / (blocks * (unsigned)class_bytes[class]);
 	if (depot->has_overflowed) {
 		depot->has_overflowed = false;
 		depot->more_room = depot->more_room * 2 + LEAST_ROOM;
@@ -230,6 +252,7 @@ magazine_t *depot_take_full(unsigned class, magazine_t *empty, unsigned blocks)
 {
 	depot_t *depot = &depots[class];
 	lock_take(&depot->lock);
+	note_cpu(depot);
 	magazine_t *magazine = pop_full(depot, class, LEFT_TO_OWN);
 	if (magazine != NULL) {
 		published_class(class)->refills_hit++;
@@ -240,29 +263,31 @@ magazine_t *depot_take_full(unsigned class, magazine_t *empty, unsigned blocks)
 		return magazine;
 	}
 	find_more_room(depot, class);
-	magazine = empty != NULL ? empty : take_empty(depot);
+	magazine = empty != NULL && blocks <= magazine_most(empty) ? empty : take_empty(depot, blocks);
+	magazine = magazine != NULL ? magazine : empty;
 	if (magazine != NULL) {
 		magazine_reset(magazine, blocks);
-		magazine->top += take_blocks(depot, class, magazine_top(magazine), blocks);
+		magazine->top = (uint16_t)(magazine->top + take_blocks(depot, class, magazine_top(magazine), magazine->capacity));
 		published_class(class)->refills_missed++;
-		if (magazine_blocks(magazine) == 0) {
-			if (magazine != empty) {
-				push_empty(depot, magazine);
-			}
-			magazine = NULL;
+		bool has_blocks = magazine_blocks(magazine) > 0;
+		magazine_t *left = has_blocks ? empty : magazine;
+		if (left != NULL && magazine != empty) {
+			push_empty(depot, left);
 		}
+		magazine = has_blocks ? magazine : NULL;
 	}
 	lock_release(&depot->lock);
 	return magazine;
 }
 
-magazine_t *depot_take_empty(unsigned class, magazine_t *full)
+magazine_t *depot_take_empty(unsigned class, magazine_t *full, unsigned blocks)
 {
 	depot_t *depot = &depots[class];
 	lock_take(&depot->lock);
+	note_cpu(depot);
 	magazine_t *magazine = NULL;
 	if (full == NULL || has_room(depot)) {
-		magazine = take_empty(depot);
+		magazine = take_empty(depot, blocks);
 	}
 	if (magazine == NULL && full != NULL) {
 		depot->has_overflowed = true;
@@ -280,6 +305,7 @@ void depot_give_back(unsigned class, magazine_t *magazine)
 {
 	depot_t *depot = &depots[class];
 	lock_take(&depot->lock);
+	note_cpu(depot);
 	unsigned blocks = magazine_blocks(magazine);
 	/* Only a full one is worth another thread's exchange. */
 	if (blocks > 0 && blocks == magazine->capacity && has_room(depot)) {
@@ -291,7 +317,7 @@ void depot_give_back(unsigned class, magazine_t *magazine)
 	}
 	lock_release(&depot->lock);
 	if (magazine != NULL) {
-		arena_give(magazine);
+		magazine_destroy(magazine);
 	}
 }
 
@@ -335,13 +361,18 @@ static void flush(unsigned class, bool all)
 	while (count-- > 0) {
 		magazine_t *magazine = pop_full(depot, class, 0);
 		empty_into_slabs(depot, class, magazine);
-		arena_give(magazine);
+		magazine_destroy(magazine);
 	}
-	for (magazine_t *empty; (empty = pop_empty(depot)) != NULL;) {
-		arena_give(empty);
+	for (int is_large = 0; is_large < 2; is_large++) {
+		for (magazine_t *empty; (empty = pop_empty(depot, is_large)) != NULL;) {
+			magazine_destroy(empty);
+		}
 	}
 	depot->least_full = depot->full_count;
 	if (!all) {
+		bool is_shared = depot->moves >= MOVES_IF_SHARED;
+		depot->moves = 0;
+		atomic_store_explicit(&depot->is_shared, is_shared, memory_order_relaxed);
 		purge_slabs(depot, class, false);
 	}
 	lock_release(&depot->lock);

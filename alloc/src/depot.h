@@ -17,12 +17,15 @@ typedef struct {
 	uint64_t exchanges;
 } depot_counts_t;
 
+/* Whether threads on several CPUs go to this depot by turns. */
+bool depot_is_shared(unsigned class);
+
 /* A magazine with blocks for an empty one (or none), filled with up to `blocks` from slabs if the depot has none that is.
- * NULL if there is no memory; then the empty one stays with the caller, set to hold `blocks`. */
+ * NULL if there is no memory; then the empty one stays with the caller. */
 magazine_t *depot_take_full(unsigned class, magazine_t *empty, unsigned blocks);
 
-/* An empty magazine for one with blocks, or for none. NULL only if none was given and there is no memory. */
-magazine_t *depot_take_empty(unsigned class, magazine_t *full);
+/* An empty magazine that holds `blocks`, if possible, for one with blocks, or for none. NULL only if none was given and there is no memory. */
+magazine_t *depot_take_empty(unsigned class, magazine_t *full, unsigned blocks);
 
 /* Of a cache that ends. */
 void depot_give_back(unsigned class, magazine_t *magazine);

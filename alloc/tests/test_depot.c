@@ -1,16 +1,71 @@
-/* A thread gets back what was given on its CPU, others leave that there but for what is beyond two magazines, and nothing stays behind. */
+/* A thread gets back what was given on its CPU, others leave that there but for what is beyond two magazines, and nothing stays behind. Threads on two CPUs
+ * that come by turns get large magazines. */
 #include "../src/depot.h"
+#include "../src/published.h"
 #include "check.h"
 
-enum { BYTES = 48, BLOCKS = 8 };
+enum { BYTES = 48, BLOCKS = 8, MANY = 5000, MOVES = 1024 };
 
 static int cpu;
+/* The other of two CPUs at each look. */
+static int takes_turns;
 
 int __wrap_sched_getcpu(void);
 
 int __wrap_sched_getcpu(void)
 {
+	cpu ^= takes_turns;
 	return cpu;
+}
+
+/* Blocks that are each other's by mistake would not keep their number. */
+static void take_and_give_many(void)
+{
+	static unsigned *blocks[MANY];
+	for (unsigned at = 0; at < MANY; at++) {
+		blocks[at] = slip_malloc(BYTES);
+		*blocks[at] = at;
+	}
+	for (unsigned at = 0; at < MANY; at++) {
+		CHECK(*blocks[at] == at);
+		slip_free(blocks[at]);
+	}
+}
+
+static void check_large(unsigned class)
+{
+	CHECK(!depot_is_shared(class));
+	takes_turns = 1;
+	for (unsigned move = 0; move < MOVES; move++) {
+		magazine_destroy(depot_take_empty(class, NULL, BLOCKS));
+	}
+	CHECK(depot_is_shared(class));
+	magazine_t *large = depot_take_empty(class, NULL, 500);
+	CHECK(magazine_is_large(large) && magazine_most(large) >= 500);
+	magazine_reset(large, 500);
+	CHECK(magazine_blocks(large) == 0 && depot_take_full(class, large, 500) == large && magazine_blocks(large) == 500);
+	depot_give_back(class, large);
+	/* Not one that is too small. */
+	magazine_t *small = depot_take_empty(class, NULL, BLOCKS);
+	CHECK(!magazine_is_large(small));
+	depot_flush(class);
+	magazine_t *other = depot_take_full(class, small, 500);
+	CHECK(magazine_is_large(other) && magazine_blocks(other) == 500);
+	depot_give_back(class, other);
+
+	for (int round = 0; round < 5; round++) {
+		take_and_give_many();
+	}
+	CHECK(published_class(class)->magazine_blocks > 125ull * published_class(class)->full_magazines);
+	/* What nobody shared for a turn is as any other again; the large ones that are there stay usable. */
+	takes_turns = 0;
+	depot_decay(class);
+	CHECK(depot_is_shared(class));
+	depot_decay(class);
+	CHECK(!depot_is_shared(class));
+	take_and_give_many();
+	slip_malloc_trim(0);
+	CHECK(depot_count(class).slabs == 0 && depot_count(class).free_blocks == 0);
 }
 
 static magazine_t *take(unsigned class, int on)
@@ -25,7 +80,7 @@ static magazine_t *take(unsigned class, int on)
 static magazine_t *give(unsigned class, int on, magazine_t *full)
 {
 	cpu = on;
-	magazine_t *empty = depot_take_empty(class, full);
+	magazine_t *empty = depot_take_empty(class, full, BLOCKS);
 	CHECK(empty != NULL && empty != full);
 	return empty;
 }
@@ -71,5 +126,6 @@ int main(void)
 	cpu = 2;
 	slip_malloc_trim(0);
 	CHECK(depot_count(class).slabs == 0);
+	check_large(class);
 	return 0;
 }
