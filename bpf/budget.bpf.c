@@ -632,6 +632,9 @@ static __always_inline void read_in_loop(struct task_struct *task, struct slip_t
 /* A thread has read; nothing at the end of the stream. */
 static __always_inline int note_received(struct sock *socket, int received)
 {
+	if (slow_call_ns != ~0ULL) {
+		forget_slow();
+	}
 	if (received < 0) {
 		return 0;
 	}

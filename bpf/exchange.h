@@ -473,7 +473,8 @@ static __always_inline void end_call(const struct slip_thread *thread, struct ex
 			__builtin_memcpy(call.taker, exchange->taker.name, sizeof call.taker);
 			call.flags = SLIP_CALL_TAKEN | (exchange->taker.flags & SLIP_TAKER_WORKER ? SLIP_CALL_TAKEN_BY_WORKER : 0);
 		}
-		if (bpf_ringbuf_output(&served, &call, sizeof call, 0)) {
+		/* Nobody waits for it: who traces asks by itself. To wake them would interrupt this CPU before the stack is walked. */
+		if (bpf_ringbuf_output(&served, &call, sizeof call, BPF_RB_NO_WAKEUP)) {
 			count_budget(SLIP_BUDGET_LOST);
 		} else {
 			note_slow(exchange->socket, now);

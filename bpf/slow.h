@@ -2,12 +2,10 @@
 #define SLIP_SLOW_H
 
 /* How the programs that time calls to servers tell those that walk stacks of a slow one. Both run one after the other at the same moment,
- * in which the answer is read: the thread is still in the same call of PHP or Python. */
+ * in which the answer is read: the thread is still in the same call of PHP or Python. The first ones forget what they told before: what the second
+ * ones find is of this moment. */
 
 #include "kernel.h"
-
-/* What lies further back is of an earlier moment, in which no stack was walked. */
-#define SLOW_NOW_NS 100000
 
 struct slip_slow_call {
 	/* CLOCK_MONOTONIC, as `slip_call` has it; 0 if there is none, or its stack was walked. */
@@ -24,6 +22,17 @@ struct {
 	__type(key, __u32);
 	__type(value, struct slip_slow_call);
 } slow_calls SEC(".maps");
+
+/* Something is read, which may not end a slow call. */
+static __always_inline void forget_slow(void)
+{
+	__u32 at = 0;
+	struct slip_slow_call *slow = bpf_map_lookup_elem(&slow_calls, &at);
+
+	if (slow) {
+		slow->end_ns = 0;
+	}
+}
 
 /* The running thread has had a slow call on this socket, which ends now. */
 static __always_inline void note_slow(__u64 socket, __u64 now)
@@ -51,7 +60,7 @@ static __always_inline __u64 take_slow(__u64 socket)
 	__u64 end = slow->end_ns;
 	bool is_own = slow->socket == socket && slow->tid == (__u32) bpf_get_current_pid_tgid();
 	slow->end_ns = 0;
-	return is_own && bpf_ktime_get_ns() - end < SLOW_NOW_NS ? end : 0;
+	return is_own ? end : 0;
 }
 
 #endif
