@@ -239,7 +239,8 @@ static bool refill(cache_t *cache, unsigned class)
 	magazine_t *full = depot_take_full(class, loaded, cache->capacity[class]);
 	if (full == NULL) {
 		if (loaded != NULL) {
-			/* As empty as before, but it may be set to hold more. */
+			/* As empty as before, but set to hold more. */
+			magazine_reset(loaded, cache->capacity[class]);
 			use(cache, class, loaded);
 		}
 		return false;

@@ -9,6 +9,8 @@ enum { BYTES = 48, BLOCKS = 8, MANY = 5000, MOVES = 1024 };
 static int cpu;
 /* The other of two CPUs at each look. */
 static int takes_turns;
+/* The kernel gives no more for slabs. */
+static int refuses;
 
 int __wrap_sched_getcpu(void);
 
@@ -16,6 +18,14 @@ int __wrap_sched_getcpu(void)
 {
 	cpu ^= takes_turns;
 	return cpu;
+}
+
+bool __wrap_os_commit(void *start, size_t bytes);
+bool __real_os_commit(void *start, size_t bytes);
+
+bool __wrap_os_commit(void *start, size_t bytes)
+{
+	return !refuses && __real_os_commit(start, bytes);
 }
 
 /* Blocks that are each other's by mistake would not keep their number. */
@@ -66,6 +76,48 @@ static void check_large(unsigned class)
 	take_and_give_many();
 	slip_malloc_trim(0);
 	CHECK(depot_count(class).slabs == 0 && depot_count(class).free_blocks == 0);
+}
+
+/* There are no more slabs, and the magazine in use is too small to be filled. */
+static void check_refusal(unsigned class)
+{
+	static void **last;
+	size_t count = 0;
+	refuses = 1;
+	for (void **block; (block = slip_malloc(BYTES)) != NULL; count++) {
+		*block = last;
+		last = block;
+	}
+	CHECK(count > MANY && !depot_is_shared(class));
+	/* The thread has a magazine again, which is empty. */
+	void *some[BLOCKS];
+	for (int at = 0; at < BLOCKS; at++) {
+		some[at] = last;
+		last = *last;
+		slip_free(some[at]);
+	}
+	for (int at = 0; at < BLOCKS; at++) {
+		void **block = slip_malloc(BYTES);
+		CHECK(block != NULL);
+		*block = last;
+		last = block;
+	}
+	takes_turns = 1;
+	for (unsigned move = 0; move < MOVES; move++) {
+		magazine_destroy(depot_take_empty(class, NULL, BLOCKS));
+	}
+	CHECK(depot_is_shared(class));
+	CHECK(slip_malloc(BYTES) == NULL);
+	takes_turns = refuses = 0;
+	for (; last != NULL; count--) {
+		void **block = last;
+		last = *block;
+		slip_free(block);
+	}
+	CHECK(count == 0);
+	take_and_give_many();
+	slip_malloc_trim(0);
+	CHECK(depot_count(class).slabs == 0);
 }
 
 static magazine_t *take(unsigned class, int on)
@@ -127,5 +179,6 @@ int main(void)
 	slip_malloc_trim(0);
 	CHECK(depot_count(class).slabs == 0);
 	check_large(class);
+	check_refusal(class);
 	return 0;
 }
