@@ -17,10 +17,6 @@ enum { LOOKED_AT = 1024, PURGED = 32 };
 /* So many full magazines of a list others leave to its own CPUs, which will take again what they gave last. */
 enum { LEFT_TO_OWN = 2 };
 
-/* A depot to which another CPU came than before so often since the last turn of decay is shared. Each time its lines, and those of the counters, go from
- * cache to cache. */
-enum { MOVES_IF_SHARED = 1024 };
-
 /* Magazines that were given on one CPU, whose caches have them and their blocks. Several small blocks share a line, which threads would write to by turns
  * if each got the other's. */
 typedef struct {
@@ -168,7 +164,7 @@ static void note_cpu(depot_t *depot)
 	unsigned own = (unsigned)sched_getcpu() % DEPOT_LISTS;
 	if (depot->own != own) {
 		depot->own = (unsigned char)own;
-		if (++depot->moves == MOVES_IF_SHARED) {
+		if (++depot->moves == DEPOT_MOVES_IF_SHARED) {
 			atomic_store_explicit(&depot->is_shared, true, memory_order_relaxed);
 			/* Of larger ones. */
 			depot->more_room /= MAGAZINE_LARGE_PIECES;
@@ -370,7 +366,7 @@ static void flush(unsigned class, bool all)
 	}
 	depot->least_full = depot->full_count;
 	if (!all) {
-		bool is_shared = depot->moves >= MOVES_IF_SHARED;
+		bool is_shared = depot->moves >= DEPOT_MOVES_IF_SHARED;
 		depot->moves = 0;
 		atomic_store_explicit(&depot->is_shared, is_shared, memory_order_relaxed);
 		purge_slabs(depot, class, false);

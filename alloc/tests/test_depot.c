@@ -4,7 +4,7 @@
 #include "../src/published.h"
 #include "check.h"
 
-enum { BYTES = 48, BLOCKS = 8, MANY = 5000, MOVES = 1024 };
+enum { BYTES = 48, BLOCKS = 8, MANY = 5000 };
 
 static int cpu;
 /* The other of two CPUs at each look. */
@@ -46,7 +46,7 @@ static void check_large(unsigned class)
 {
 	CHECK(!depot_is_shared(class));
 	takes_turns = 1;
-	for (unsigned move = 0; move < MOVES; move++) {
+	for (unsigned move = 0; move < DEPOT_MOVES_IF_SHARED; move++) {
 		magazine_destroy(depot_take_empty(class, NULL, BLOCKS));
 	}
 	CHECK(depot_is_shared(class));
@@ -103,7 +103,7 @@ static void check_refusal(unsigned class)
 		last = block;
 	}
 	takes_turns = 1;
-	for (unsigned move = 0; move < MOVES; move++) {
+	for (unsigned move = 0; move < DEPOT_MOVES_IF_SHARED; move++) {
 		magazine_destroy(depot_take_empty(class, NULL, BLOCKS));
 	}
 	CHECK(depot_is_shared(class));
