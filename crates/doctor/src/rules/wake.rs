@@ -32,7 +32,7 @@ const MOST: u64 = 500;
 /// A call is late if the worker waits for a CPU for so long after its answer has come: what waking takes on an idle machine is a twentieth of that.
 const LATE_NS: u64 = 1_000_000;
 
-/// Who had the CPU for less than this each time has taken turns: a server answers, or takes a question, and goes to sleep. Nothing is wrong
+/// Who had the CPU for less than this has taken turns: a server answers, or takes a question, and goes to sleep. Nothing is wrong
 /// with that, however often it comes.
 const TURN_NS: u64 = 200_000;
 
@@ -59,8 +59,8 @@ struct Shares {
     others: u64,
     /// Of whoever ran before the workers because of a higher priority.
     preferred: u64,
-    /// Of others that had it for [`TURN_NS`] at most each time, or that are servers and worked for the workers meanwhile: those would have
-    /// waited for the answer in any case.
+    /// Of others: the times that they had it for less than [`TURN_NS`], or, if they are servers, as long as they worked for the workers: those would
+    /// have waited for the answer in any case.
     turns: u64,
     nobody: u64,
 }
@@ -178,14 +178,12 @@ impl Shares {
 
 /// What of its time was turns with the workers, or work for them.
 fn turns_ns(case: &Case<'_>, taker: &slip_model::CpuTaker) -> u128 {
-    let mean_ns = taker.lengths.ns.checked_div(taker.lengths.count());
-    if mean_ns.is_some_and(|ns| ns < TURN_NS) {
-        return taker.ns.into();
-    }
+    // A program that computes has the CPU briefly often, too, where workers that wake up get it soon: how long it had it otherwise counts.
+    let short_ns = taker.lengths.ns.saturating_sub(taker.lengths.at_least(TURN_NS).ns);
     let answers = |calls: &&CallTimes| is_server(&taker.name, &calls.endpoint.protocol);
     let work_ns =
         case.table.calls.iter().filter(answers).map(|calls| u128::from(parts_ns(calls, &[CallPart::Work])));
-    work_ns.sum::<u128>().min(taker.ns.into())
+    work_ns.sum::<u128>().max(short_ns.into()).min(taker.ns.into())
 }
 
 /// Whether a thread of this name is of a server that speaks this.
@@ -611,6 +609,11 @@ mod tests {
         serve(&mut recording, ["127.0.0.1:6379", "redis"], time, &parts, &[]);
         assert_quiet(judge, &recording);
         of(&mut recording).takers[0].name = "backup".into();
+        assert_eq!(found(judge, &recording).cause, "another_process");
+        // Most are short; what counts is the time of those that are not.
+        let mut mixed = lengths(10_000, 30_000);
+        mixed.add(&lengths(140, 2_000_000));
+        of(&mut recording).takers[0].lengths = mixed;
         assert_eq!(found(judge, &recording).cause, "another_process");
     }
 
