@@ -15,7 +15,8 @@
 #define EXCHANGES 8192
 
 /* Where calls come faster than one in so long, one of 2^CHOSEN_BITS is looked at for all of them, chosen by chance, and each that takes
- * long for itself. So sums and quantiles are right on average, and the fastest clients pay least. */
+ * long for itself. So sums and quantiles are right on average, and the fastest clients pay least. Whether a call takes long is known too late to read
+ * its command: of these, too, one stands for all. */
 #define UNHURRIED_NS 10000000
 #define CHOSEN_BITS 3
 #define LONG_NS 200000
@@ -427,13 +428,15 @@ static __always_inline void note_question(struct task_struct *task, struct slip_
 	exchange->first[1] = sent.words[1];
 }
 
-static __always_inline void note_command(const struct exchange *exchange, __u64 ns, __u32 weight)
+static __always_inline void note_command(const struct exchange *exchange, __u64 ns)
 {
 	struct slip_command_key key = {.endpoint = exchange->endpoint};
+	__u32 weight = exchange->weight;
 
-	if (exchange->weight) {
-		__builtin_memcpy(key.name, exchange->command.bytes, sizeof key.name);
+	if (!weight) {
+		return;
 	}
+	__builtin_memcpy(key.name, exchange->command.bytes, sizeof key.name);
 	struct slip_command_times *times = bpf_map_lookup_elem(&commands, &key);
 	if (times) {
 		__sync_fetch_and_add(&times->calls, weight);
@@ -464,7 +467,7 @@ static __always_inline void end_call(const struct slip_thread *thread, struct ex
 	for (__u32 part = SLIP_CALL_WRITE; part < SLIP_CALL_PARTS; part++) {
 		add_part(times, part, call.parts[part], weight);
 	}
-	note_command(exchange, ns, weight);
+	note_command(exchange, ns);
 	if (ns >= slow_call_ns) {
 		if (exchange->weight) {
 			__builtin_memcpy(call.command, exchange->command.bytes, sizeof call.command);

@@ -916,6 +916,35 @@ static void redis_is_known_on_a_connection_whose_begin_was_not_seen(void)
 	slow_call_ns = ~0ULL;
 }
 
+/* Calls in a row, one of ten of which takes long: of those that are not chosen no command is told, and who is stands for all. */
+static void long_calls_have_the_commands_of_those_that_were_chosen(void)
+{
+	enum { CALLS = 8000, LONG_ONE_IN = 10, SHORT = 10000, LONG = 1000000 };
+	uint32_t chosen = 0;
+
+	reset();
+	/* By chance, and always the same. */
+	thread.random = 1;
+	for (uint32_t number = 1; number <= CALLS; number++) {
+		uint64_t before = command.calls;
+		memset(&command_key, 0, sizeof command_key);
+		call_server("*2\r\n$3\r\nGET\r\n$3\r\nkey\r\n", 22, number % LONG_ONE_IN ? SHORT : LONG);
+		CHECK(command.calls == before ? !command_key.name[0] : !strcmp(command_key.name, "GET"));
+		chosen += command.calls != before;
+	}
+	CHECK(chosen < CALLS / 4);
+	CHECK(command.calls > CALLS * 9 / 10 && command.calls < CALLS * 11 / 10);
+	uint64_t took = (uint64_t) CALLS / LONG_ONE_IN * (LONG + (LONG_ONE_IN - 1) * SHORT);
+	CHECK(command.ns > took * 8 / 10 && command.ns < took * 12 / 10);
+	CHECK(command.longest_ns >= LONG && command.longest_ns < 2 * LONG);
+	/* What was long is counted each time, and no more than once. */
+	uint32_t counted = 0;
+	for (uint32_t bucket = bucket_of(LONG_NS); bucket < SLIP_BUCKETS; bucket++) {
+		counted += calls.parts[SLIP_CALL_REMOTE].buckets[bucket];
+	}
+	CHECK(counted == CALLS / LONG_ONE_IN);
+}
+
 /* The answer has come; the thread is woken, and gets the CPU that another program has had. */
 static void who_had_the_cpu_is_told_of_the_call_that_had_to_wait_for_it(void)
 {
@@ -1134,6 +1163,7 @@ int main(void)
 	whatever_is_sent_no_more_than_a_name_is_told();
 	protocol_of_an_old_connection_is_told_by_what_is_no_other();
 	redis_is_known_on_a_connection_whose_begin_was_not_seen();
+	long_calls_have_the_commands_of_those_that_were_chosen();
 	who_had_the_cpu_is_told_of_the_call_that_had_to_wait_for_it();
 	fault_has_its_way_into_the_kernel_and_no_more_than_was_nothing_else();
 	places_that_call_for_memory_are_counted_and_their_stacks_copied();

@@ -46,7 +46,7 @@ pub struct CommandCalls {
     pub calls: u64,
     /// What one takes on average.
     pub mean_ns: u64,
-    /// The longest.
+    /// The longest of those that were looked at for it.
     pub longest_ns: u64,
 }
 
