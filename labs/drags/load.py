@@ -2,7 +2,7 @@
 """Requests for one lab, and what is beside it: programs that take the CPU, a client that keeps Redis busy, a machine short of memory.
 
 Prints one JSON line with what came back: how many requests, how long they took, and how long their drag did by their own clock, which
-is the last line of each response. ADDRESS is ``fpm:SOCKET:SCRIPT[?QUERY]``, ``http:PORT:PATH``, or ``file:PATH``, where nothing is
+is the last line of each response: at least and at most, which is the same where there is one number. ADDRESS is ``fpm:SOCKET:SCRIPT[?QUERY]``, ``http:PORT:PATH``, or ``file:PATH``, where nothing is
 asked and the line is what a program has left there.
 """
 
@@ -113,6 +113,12 @@ class Service:
         return data
 
 
+def drag_of(body):
+    """By the page's own clock, nanoseconds: at least, at most."""
+    numbers = [int(word) for word in body.rsplit(b"\n", 1)[-1].split()]
+    return min(numbers), max(numbers)
+
+
 class Client(threading.Thread):
     """Asks again and again, with a pause between."""
 
@@ -129,7 +135,7 @@ class Client(threading.Thread):
             try:
                 body = self.server.ask(number)
                 self.took_ns.append(time.perf_counter_ns() - begin)
-                self.drag_ns.append(int(body.rsplit(b"\n", 1)[-1]))
+                self.drag_ns.append(drag_of(body))
                 self.ended_ns.append(time.time_ns())
                 if self.options.moves_out:
                     move_out(self.options.group)
@@ -174,30 +180,31 @@ def quantile(values, share):
 
 
 def drags(clients, begin_ns=0, end_ns=math.inf):
-    """Of the requests that have ended between these two, nanoseconds since 1970, by their own clock."""
+    """Of the requests that have ended between these two, nanoseconds since 1970, by their own clock: at least, at most."""
     return [ns for client in clients for ns, ended in zip(client.drag_ns, client.ended_ns) if begin_ns <= ended < end_ns]
 
 
+def means_ms(found):
+    """At least, at most, on average."""
+    return [round(statistics.mean(column) / 1e6, 3) for column in zip(*found)]
+
+
 def watches(clients):
-    """Of each line of the standard input, when a watch began and ended: the mean drag of the requests that ended meanwhile."""
-    means = []
-    for line in sys.stdin:
-        found = drags(clients, *map(int, line.split()))
-        means.append(round(statistics.mean(found) / 1e6, 3) if found else None)
-    return means
+    """Of each line of the standard input, when a watch began and ended: the mean drag of the requests that ended meanwhile, none if none did."""
+    return [means_ms(drags(clients, *map(int, line.split()))) for line in sys.stdin]
 
 
 def report(clients, seconds, watched):
     took_ns = [ns for client in clients for ns in client.took_ns]
-    drag_ns = drags(clients)
+    found = drags(clients)
     errors = [error for client in clients for error in client.errors]
-    if not drag_ns:
+    if not found:
         sys.exit(f"error: no request succeeded: {errors[:1]}")
     return {
-        "requests": len(drag_ns), "seconds": round(seconds, 3), "errors": len(errors), "first_error": errors[0] if errors else None,
+        "requests": len(found), "seconds": round(seconds, 3), "errors": len(errors), "first_error": errors[0] if errors else None,
         "mean_ms": round(statistics.mean(took_ns) / 1e6, 3), "p50_ms": round(statistics.median(took_ns) / 1e6, 4), "p95_ms": round(quantile(took_ns, 0.95) / 1e6, 3),
         # Of a request, by its own clock.
-        "drag_ms": round(statistics.mean(drag_ns) / 1e6, 3), "drag_p95_ms": round(quantile(drag_ns, 0.95) / 1e6, 3),
+        "drag_ms": means_ms(found), "drag_p95_ms": round(quantile((most for _, most in found), 0.95) / 1e6, 3),
         "watched_drag_ms": watched,
     }
 

@@ -1,5 +1,6 @@
 <?php
-// What the pages have in common. Each page prints last, as the only thing on its line, the nanoseconds that its drag took.
+// What the pages have in common. Each page prints last, as the only thing on its line, the nanoseconds that its drag took; two numbers
+// where its clock can only say that it took as long at least, and at most.
 
 /** CPU time of this process, nanoseconds. */
 function cpu_ns(): int {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::{fs, thread};
@@ -43,10 +44,13 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    /// What the drag takes of a request, by the lab's own clock: of those that were watched for the sheet, or, of the run of a program, of all.
-    pub(crate) fn drag_ms(&self) -> f64 {
+    /// What the drag takes of a request at least and at most, by the lab's own clock: of those that were watched for the sheet, or, where none
+    /// was, or of the run of a program, of all.
+    pub(crate) fn drag_ms(&self) -> RangeInclusive<f64> {
         let watched = &self.load["watched_drag_ms"][0];
-        watched.as_f64().or_else(|| self.load["drag_ms"].as_f64()).expect("the load has a clock")
+        let drag = if watched[0].is_null() { &self.load["drag_ms"] } else { watched };
+        let ms = |at: usize| drag.as_f64().or_else(|| drag[at].as_f64()).expect("the load has a clock");
+        ms(0)..=ms(1)
     }
 }
 

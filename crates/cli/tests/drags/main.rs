@@ -148,10 +148,13 @@ fn judge(lab: &Lab, told: &Told) -> Vec<String> {
             [finding] if finding["cause"] == **cause => {
                 if let Some(size) = &lab.size {
                     let cost_ms = finding["cost"]["ns"].as_f64().unwrap_or_default() / 1e6;
-                    let drag_ms = told.drag_ms();
-                    if !size.contains(&(cost_ms / drag_ms)) {
-                        let clock = format!("{} says {cost_ms:.3} ms, by its clock {drag_ms:.3} ms", rule.id);
-                        wrong.push(format!("{clock}: {load}, {sheet:#}"));
+                    let (least, most) = told.drag_ms().into_inner();
+                    if !(size.start * least..size.end * most).contains(&cost_ms) {
+                        let clock = clock_text(told);
+                        wrong.push(format!(
+                            "{} says {cost_ms:.3} ms, by its clock {clock} ms: {load}, {sheet:#}",
+                            rule.id
+                        ));
                     }
                 }
             }
@@ -167,6 +170,12 @@ fn judge(lab: &Lab, told: &Told) -> Vec<String> {
         wrong.extend(others.map(|finding| format!("{} finds {finding:#}", rule.id)));
     }
     wrong
+}
+
+/// By the lab's clock, milliseconds.
+fn clock_text(told: &Told) -> String {
+    let (least, most) = told.drag_ms().into_inner();
+    if least < most { format!("{least:.3} to {most:.3}") } else { format!("{least:.3}") }
 }
 
 /// What the rule says in the place of a finding.
@@ -195,7 +204,7 @@ fn table(rows: &[(Lab, Told)]) -> String {
             let _ = write!(text, " {:8}", format!("{}{}", says.mark(), if is_wrong { "!" } else { "" }));
         }
         let request_ms = told.sheet.sheet["unit"]["mean_ns"].as_f64().unwrap_or_default() / 1e6;
-        let _ = writeln!(text, "  {request_ms:.3} ms, {:.3} ms", told.drag_ms());
+        let _ = writeln!(text, "  {request_ms:.3} ms, {} ms", clock_text(told));
     }
     text.push_str("FOUND: as it has to be; .: looked and found nothing; ?: too little to tell; empty: not of this target; !: wrong\n\n");
     text
