@@ -5,7 +5,7 @@ mimalloc, run beside ours in more rounds, of which is what is said of CPU time. 
 interval that holds it with 95 %, by order. A bar holds when the whole interval is on its better side; where the bar lies within, the two are not separated
 by these rounds, and it does not hold yet.
 
-  CPU time    of mimalloc 2, over ours: the geometric mean of all patterns
+  CPU time    of mimalloc 2, over ours: the geometric mean of the medians of all patterns
               ours, over that of the best peer: each pattern
   memory      ours, over the mean of the three peers with the lowest peaks: each pattern
 """
@@ -103,6 +103,15 @@ def ratios(above, below):
     return middle([one / other for one, other in zip(above, below)])
 
 
+def geometric_mean(found):
+    """Of medians, with the interval that theirs make: patterns do not depend on each other, so their variances add up."""
+    logarithms = [[math.log(each) for each in one] for one in found]
+    mean = statistics.mean(one[0] for one in logarithms)
+    # Intervals with 95 % are as wide as their standard deviations 3.92 times.
+    deviation = math.sqrt(sum(((high - low) / 3.92) ** 2 for _, low, high in logarithms)) / len(found)
+    return tuple(math.exp(mean + way * 1.96 * deviation) for way in (0, -1, 1))
+
+
 def at_most(found, bar):
     """What the interval says of a bar."""
     _, low, high = found
@@ -150,12 +159,11 @@ class Bars:
         self.parts = []
 
     def faster_than(self, found, peer):
-        """Over all patterns, the geometric mean of each round."""
+        """Over all patterns."""
         both = [results for results in found.values() if peer in results]
         if not both:
             return
-        logarithms = [[math.log(one / other) for one, other in zip(results[peer][0], results[OURS][0])] for results in both]
-        mean = middle([math.exp(statistics.mean(turn)) for turn in zip(*logarithms)])
+        mean = geometric_mean([ratios(results[peer][0], results[OURS][0]) for results in both])
         # Of the inverse, which is at most the bar's.
         verdict = at_most((1 / mean[0], 1 / mean[2], 1 / mean[1]), 1 / FASTER_BAR)
         self.tell(f"CPU time of {peer} over ours {text(mean)} over {len(both)} patterns (bar {FASTER_BAR}) {verdict}", verdict)
@@ -235,7 +243,7 @@ def main(values):
     formatter = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog="run patterns", description=__doc__, formatter_class=formatter)
     parser.add_argument("--first-rounds", type=int, default=5, metavar="N", help="with all peers, default 5")
-    parser.add_argument("--rounds", type=int, default=25, metavar="N", help="with those that may be the best, default 25; fewer than 7 tell little")
+    parser.add_argument("--rounds", type=int, default=40, metavar="N", help="with those that may be the best, default 40; fewer than 7 tell little")
     parser.add_argument("--threads", type=int, default=max(2, os.cpu_count()), metavar="N", help="default: one a CPU, 2 at least")
     names = [*PATTERNS, *peers, "secure"]
     parser.add_argument("--only", action="append", choices=names, metavar="NAME", help=f"may be repeated: {', '.join(names)}")
