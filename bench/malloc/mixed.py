@@ -2,7 +2,7 @@
 (as in the original) and from others, and 2 and 4 threads with slots of their own and with common ones. `bench/malloc/run mixed`.
 
 All allocators run in turns, the order turned by one in each round. Then those that may be the best peer run beside ours in more rounds, three times as
-many of the smallest working set, of which alone is what follows: a ratio is the CPU time of the best peer over ours, the median of the ratios of the
+many but for the largest working set, of which alone is what follows: a ratio is the CPU time of the best peer over ours, the median of the ratios of the
 rounds, with the interval that holds it with 95 %, by order. The kernel's share is of the whole process, over all rounds.
 """
 
@@ -33,8 +33,8 @@ CASES = {
 BACKED_MB = {1048576: 768}
 USUAL_BACKED_MB = 128
 
-#: Rounds of such a working set take so little time that there are so many times as many.
-TURNS = {8192: 3}
+#: Rounds of these working sets take so little time that there are so many times as many.
+TURNS = {8192: 3, 65536: 3}
 
 OURS = suite.OURS
 
@@ -119,7 +119,7 @@ def main(values):
     peers = ["glibc", *preload.PACKAGES, *preload.BUILT]
     parser = argparse.ArgumentParser(prog="run mixed", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--first-rounds", type=int, default=5, metavar="N", help="with all peers, default 5")
-    parser.add_argument("--rounds", type=int, default=40, metavar="N", help="with those that may be the best, default 40, thrice of 8192; fewer than 7 tell little")
+    parser.add_argument("--rounds", type=int, default=40, metavar="N", help="with those that may be the best, default 40, thrice but for 1048576; fewer than 7 tell little")
     parser.add_argument("--operations", type=int, default=10_000_000, metavar="N", help="of all threads together, default 10000000")
     names = [*CASES, *peers]
     parser.add_argument("--only", action="append", choices=names, metavar="NAME", help=f"may be repeated: {', '.join(names)}")
