@@ -192,7 +192,7 @@ fn table(rows: &[(Lab, Told)]) -> String {
     for rule in Rule::ALL {
         let _ = write!(text, " {:8}", rule.id);
     }
-    text.push_str("  request, drag\n");
+    text.push_str("  request, drag, finding\n");
     for (lab, told) in rows {
         let _ = write!(text, "{:20}", lab.name);
         for rule in Rule::ALL {
@@ -204,7 +204,11 @@ fn table(rows: &[(Lab, Told)]) -> String {
             let _ = write!(text, " {:8}", format!("{}{}", says.mark(), if is_wrong { "!" } else { "" }));
         }
         let request_ms = told.sheet.sheet["unit"]["mean_ns"].as_f64().unwrap_or_default() / 1e6;
-        let _ = writeln!(text, "  {request_ms:.3} ms, {} ms", clock_text(told));
+        let finding = lab.finds.as_ref().and_then(|(rule, _)| {
+            findings(&told.sheet.sheet).find(|finding| finding["rule"] == rule.id)?["cost"]["ns"].as_f64()
+        });
+        let found = finding.map_or(String::new(), |ns| format!(", {:.3} ms", ns / 1e6));
+        let _ = writeln!(text, "  {request_ms:.3} ms, {} ms{found}", clock_text(told));
     }
     text.push_str("FOUND: as it has to be; .: looked and found nothing; ?: too little to tell; empty: not of this target; !: wrong\n\n");
     text
