@@ -35,7 +35,8 @@ PATTERNS = {
     "alloc-testN": ("alloc_test", 10_000_000, True, []),
     "sh6": ("sh", 20_000_000, True, ["sh6"]),
     "sh8": ("sh", 20_000_000, True, ["sh8"]),
-    "malloc-large": ("malloc_large", 500, True, []),
+    # By one thread, and as many, as the suite has it.
+    "malloc-large": ("malloc_large", 2_000, False, []),
 }
 
 OURS = "slipmalloc"
