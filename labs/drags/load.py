@@ -2,8 +2,8 @@
 """Requests for one lab, and what is beside it: programs that take the CPU, a client that keeps Redis busy, a machine short of memory.
 
 Prints one JSON line with what came back: how many requests, how long they took, and how long their drag did by their own clock, which
-is the last line of each response: at least and at most, which is the same where there is one number. ADDRESS is ``fpm:SOCKET:SCRIPT[?QUERY]``, ``http:PORT:PATH``, or ``file:PATH``, where nothing is
-asked and the line is what a program has left there.
+is the last line of each response: at least and at most, which is the same where there is one number. ADDRESS is
+``fpm:SOCKET:SCRIPT[?QUERY]``, ``http:PORT:PATH``, or ``file:PATH``, where nothing is asked and the line is what a program has left there.
 """
 
 import argparse
