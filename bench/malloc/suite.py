@@ -108,9 +108,8 @@ def geometric_mean(found):
     """Of medians, with the interval that theirs make: patterns do not depend on each other, so their variances add up."""
     logarithms = [[math.log(each) for each in one] for one in found]
     mean = statistics.mean(one[0] for one in logarithms)
-    # Intervals with 95 % are as wide as their standard deviations 3.92 times.
-    deviation = math.sqrt(sum(((high - low) / 3.92) ** 2 for _, low, high in logarithms)) / len(found)
-    return tuple(math.exp(mean + way * 1.96 * deviation) for way in (0, -1, 1))
+    half = math.sqrt(sum(((high - low) / 2) ** 2 for _, low, high in logarithms)) / len(found)
+    return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
 
 
 def at_most(found, bar):
