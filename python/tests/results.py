@@ -5,6 +5,7 @@ import sys
 import threading
 import time
 import weakref
+from contextlib import suppress
 from pathlib import Path
 from subprocess import PIPE, Popen
 
@@ -65,7 +66,9 @@ class Target:
 
     def states(self):
         for task in Path(f"/proc/{self.process.pid}/task").iterdir():
-            yield (task / "stat").read_text().rsplit(")", 1)[1].split()[0]
+            # `join` is over before the kernel's thread is, which may end while we look.
+            with suppress(FileNotFoundError, ProcessLookupError):
+                yield (task / "stat").read_text().rsplit(")", 1)[1].split()[0]
 
 
 def parts(value):
