@@ -6,10 +6,10 @@
 #include "misuse.h"
 #include "published.h"
 
-/* So many full magazines of a class are kept, and more where blocks that went into slabs because of that were taken from slabs again:
+/* So many full magazines of a class are kept, and more where blocks that went into slabs because of that were taken from slabs again by another thread:
  * threads that hand blocks over to others need room for all that are under way, and one by one these take twice as long. What a
- * program frees and does not take again is not evidence of that, and goes into slabs, where it serves any class. */
-enum { LEAST_ROOM = 16, MOST_ROOM_BYTES = 4 << 20 };
+ * thread frees and does not take again, or takes itself, is not evidence of that, and goes into slabs, where it serves any class. */
+enum { MOST_ROOM_BYTES = 4 << 20 };
 
 /* At so many slabs a turn of decay looks, and gives back pages of so many, because the lock is held. */
 enum { LOOKED_AT = 1024, PURGED = 32 };
@@ -33,8 +33,8 @@ typedef struct {
 	unsigned least_full;
 	/* For so many more full magazines than the least there is room. */
 	unsigned more_room;
-	/* A full magazine was emptied into slabs since there is that room. */
-	bool has_overflowed;
+	/* The thread whose full magazine was emptied into slabs last since there is that room, or NULL. */
+	const void *overflowed_by;
 	/* Read without the lock. */
 	_Atomic bool is_shared;
 	/* The number of the lists of the CPU that is here, or was last; and how often it was another one than before since the last turn of decay. */
@@ -229,17 +229,17 @@ static magazine_t *take_empty(depot_t *depot, unsigned blocks)
 
 static bool has_room(const depot_t *depot)
 {
-	return depot->full_count < LEAST_ROOM + depot->more_room;
+	return depot->full_count < DEPOT_LEAST_ROOM + depot->more_room;
 }
 
-/* Blocks are taken from slabs. Twice the room if that is for want of it. */
+/* Blocks are taken from slabs. Twice the room if that is for want of it: another thread's went there. */
 static void find_more_room(depot_t *depot, unsigned class)
 {
 	unsigned blocks = depot_is_shared(class) ? MAGAZINE_LARGE_MOST_BLOCKS : MAGAZINE_MOST_BLOCKS;
 	unsigned most = MOST_ROOM_BYTES / (blocks * (unsigned)class_bytes[class]);
-	if (depot->has_overflowed) {
-		depot->has_overflowed = false;
-		depot->more_room = depot->more_room * 2 + LEAST_ROOM;
+	if (depot->overflowed_by != NULL && depot->overflowed_by != __builtin_thread_pointer()) {
+		depot->overflowed_by = NULL;
+		depot->more_room = depot->more_room * 2 + DEPOT_LEAST_ROOM;
 		depot->more_room = depot->more_room < most ? depot->more_room : most;
 	}
 }
@@ -286,7 +286,7 @@ magazine_t *depot_take_empty(unsigned class, magazine_t *full, unsigned blocks)
 		magazine = take_empty(depot, blocks);
 	}
 	if (magazine == NULL && full != NULL) {
-		depot->has_overflowed = true;
+		depot->overflowed_by = __builtin_thread_pointer();
 		empty_into_slabs(depot, class, full);
 		published_class(class)->returns_emptied++;
 		magazine = full;
@@ -353,7 +353,7 @@ static void flush(unsigned class, bool all)
 	}
 	/* What was not needed is more than enough room. */
 	depot->more_room -= depot->more_room < count ? depot->more_room : count;
-	depot->has_overflowed = false;
+	depot->overflowed_by = NULL;
 	while (count-- > 0) {
 		magazine_t *magazine = pop_full(depot, class, 0);
 		empty_into_slabs(depot, class, magazine);

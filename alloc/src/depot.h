@@ -9,6 +9,9 @@
 /* Magazines are kept in so many lists, by CPU: those whose numbers are a multiple of it apart share one. */
 enum { DEPOT_LISTS = 8 };
 
+/* So many full magazines are kept in any case. */
+enum { DEPOT_LEAST_ROOM = 4 };
+
 /* A depot to which another CPU came than before so often since the last turn of decay is shared. Each time its lines, and those of the counters, go from
  * cache to cache. */
 enum { DEPOT_MOVES_IF_SHARED = 1024 };

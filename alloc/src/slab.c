@@ -9,9 +9,11 @@ enum { PAGES_TO_PURGE = 4, PAGES_TO_PURGE_OF_HUGE = 8 };
 
 #define PAGE_BYTES (SLAB_BYTES / PAGES_IN_SLAB)
 
-static uint64_t *bitmap_of(const slab_t *slab)
+static uint64_t *bitmap_of(const slab_t *slab, unsigned class)
 {
-	return region_superslab(slab->number)->free_blocks[slab->number % SLABS_IN_SUPERSLAB];
+	superslab_t *superslab = region_superslab(slab->number);
+	unsigned number = slab->number % SLABS_IN_SUPERSLAB;
+	return class_bytes[class] >= SLAB_FEW_BYTES ? superslab->free_few[number] : superslab->free_many[number];
 }
 
 /* A block is taken or given that ends here. */
@@ -33,7 +35,7 @@ slab_t *slab_create(unsigned class)
 	slab->number = (uint32_t)number;
 	slab->free_blocks = slab_block_count(class);
 	slab->used_pages = slab->kept_pages = PAGES_IN_SLAB;
-	uint64_t *bitmap = bitmap_of(slab);
+	uint64_t *bitmap = bitmap_of(slab, class);
 	unsigned left = slab->free_blocks;
 	for (; left >= 64; left -= 64) {
 		*bitmap++ = UINT64_MAX;
@@ -56,7 +58,7 @@ unsigned slab_take(slab_t *slab, unsigned class, void **bottom, unsigned most)
 	unsigned count = slab->free_blocks < most ? slab->free_blocks : most;
 	void **at = bottom + count;
 	char *start = region_address(slab->number);
-	uint64_t *word = bitmap_of(slab);
+	uint64_t *word = bitmap_of(slab, class);
 	for (; at > bottom; word++, start += 64 * (size_t)class_bytes[class]) {
 		uint64_t bits = *word;
 		while (bits != 0 && at > bottom) {
@@ -79,7 +81,7 @@ void slab_put(slab_t *slab, unsigned class, void *block)
 	if (number * class_bytes[class] != offset || number >= slab_block_count(class)) {
 		misuse(SLAB_FOUND_LATE, block, "is not the start of a block");
 	}
-	uint64_t *word = &bitmap_of(slab)[number / 64], bit = 1ull << number % 64;
+	uint64_t *word = &bitmap_of(slab, class)[number / 64], bit = 1ull << number % 64;
 	if ((*word & bit) != 0) {
 		misuse(SLAB_FOUND_LATE, block, "was freed twice");
 	}
@@ -91,7 +93,7 @@ void slab_put(slab_t *slab, unsigned class, void *block)
 /* A bit for each page in which a block is not free. */
 static uint32_t pages_in_use(const slab_t *slab, unsigned class)
 {
-	const uint64_t *bitmap = bitmap_of(slab);
+	const uint64_t *bitmap = bitmap_of(slab, class);
 	size_t bytes = class_bytes[class];
 	unsigned count = slab_block_count(class);
 	uint32_t pages = 0;

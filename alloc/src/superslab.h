@@ -13,8 +13,10 @@ enum {
 	SLABS_IN_SUPERSLAB = 32,
 	PAGES_IN_SLAB = 16,
 	PAGES_PREWARMED = UINT8_MAX,
-	/* As many blocks of 16 bytes as a slab has. */
-	SLAB_BITMAP_WORDS = (1 << SLAB_SHIFT) / 16 / 64,
+	/* Bits for as many blocks of 16 bytes as a slab has, and of SLAB_FEW_BYTES or more. */
+	SLAB_MANY_WORDS = (1 << SLAB_SHIFT) / 16 / 64,
+	SLAB_FEW_BYTES = 64,
+	SLAB_FEW_WORDS = (1 << SLAB_SHIFT) / SLAB_FEW_BYTES / 64,
 };
 
 #define SLAB_BYTES ((size_t)1 << SLAB_SHIFT)
@@ -64,8 +66,10 @@ struct __attribute__((aligned(4096))) superslab {
 	/* Superslabs of the large block. */
 	size_t run;
 	slab_t slabs[SLABS_IN_SUPERSLAB];
-	/* Set for each block that the slab has to give. */
-	uint64_t free_blocks[SLABS_IN_SUPERSLAB][SLAB_BITMAP_WORDS];
+	/* Set for each block that the slab has to give: of SLAB_FEW_BYTES or more, and of fewer. Apart, because most slabs have few, and then only those
+	 * are resident. */
+	_Alignas(64) uint64_t free_few[SLABS_IN_SUPERSLAB][SLAB_FEW_WORDS];
+	uint64_t free_many[SLABS_IN_SUPERSLAB][SLAB_MANY_WORDS];
 };
 
 #endif

@@ -1,5 +1,7 @@
 /* A thread gets back what was given on its CPU, others leave that there but for what is beyond two magazines, and nothing stays behind. Threads on two CPUs
- * that come by turns get large magazines. */
+ * that come by turns get large magazines, and one that takes what another gave makes room for more. */
+#include <pthread.h>
+
 #include "../src/depot.h"
 #include "../src/published.h"
 #include "check.h"
@@ -137,6 +139,39 @@ static magazine_t *give(unsigned class, int on, magazine_t *full)
 	return empty;
 }
 
+enum { ROUND = 3 * DEPOT_LEAST_ROOM };
+
+static void *take_round(void *magazines)
+{
+	for (int at = 0; at < ROUND; at++) {
+		((magazine_t **)magazines)[at] = take(class_of(BYTES), 0);
+	}
+	return NULL;
+}
+
+/* How many are kept. */
+static unsigned give_round(unsigned class, magazine_t **magazines)
+{
+	for (int at = 0; at < ROUND; at++) {
+		magazine_destroy(depot_take_empty(class, magazines[at], BLOCKS));
+	}
+	return (unsigned)published_class(class)->full_magazines;
+}
+
+static void check_room(unsigned class)
+{
+	magazine_t *magazines[ROUND];
+	for (int round = 0; round < 3; round++) {
+		take_round(magazines);
+		CHECK(give_round(class, magazines) == DEPOT_LEAST_ROOM);
+	}
+	pthread_t other;
+	CHECK(pthread_create(&other, NULL, take_round, magazines) == 0 && pthread_join(other, NULL) == 0);
+	CHECK(give_round(class, magazines) == 2 * DEPOT_LEAST_ROOM);
+	slip_malloc_trim(0);
+	CHECK(depot_count(class).slabs == 0);
+}
+
 int main(void)
 {
 	slip_free(slip_malloc(BYTES));
@@ -173,11 +208,13 @@ int main(void)
 	/* All lists are emptied, whoever asks. */
 	give(class, 5, full[2]);
 	give(class, 6, full[3]);
-	give(class, 1, other);
-	give(class, 7, third);
+	/* For these there is no room. */
+	depot_give_back(class, other);
+	depot_give_back(class, third);
 	cpu = 2;
 	slip_malloc_trim(0);
 	CHECK(depot_count(class).slabs == 0);
+	check_room(class);
 	check_large(class);
 	check_refusal(class);
 	return 0;

@@ -6,12 +6,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../src/depot.h"
 #include "../src/heap.h"
 #include "../src/options.h"
 #include "../src/published.h"
 #include "check.h"
 
-enum { BLOCKS = 20000, BLOCK_BYTES = 100, STEPS = 20000, SLOTS = 300 };
+enum { BLOCKS = 20000, BLOCK_BYTES = 100, STEPS = 20000, SLOTS = 300, ROOM = DEPOT_LEAST_ROOM };
 
 static void *blocks[BLOCKS];
 
@@ -139,11 +140,11 @@ int main(void)
 	CHECK(class->blocks_out >= BLOCKS && class->blocks_out <= BLOCKS + 250 && class->slabs > 0);
 	CHECK(class->refills_missed > 0 && class->refills_hit == 0 && class->returns_kept == 0);
 	free_all();
-	CHECK(class->full_magazines == 16 && class->magazine_blocks > 16 * 100 && class->magazine_blocks <= 16 * 125);
-	CHECK(class->returns_kept == 16 && class->returns_emptied > 0);
+	CHECK(class->full_magazines == ROOM && class->magazine_blocks > ROOM * 100 && class->magazine_blocks <= ROOM * 125);
+	CHECK(class->returns_kept == ROOM && class->returns_emptied > 0);
 	CHECK(class->blocks_out >= class->magazine_blocks && class->blocks_out <= class->magazine_blocks + 250);
 	take_and_free();
-	CHECK(class->refills_hit == 16 && class->full_magazines == 0 && class->magazine_blocks == 0);
+	CHECK(class->refills_hit == ROOM && class->full_magazines == 0 && class->magazine_blocks == 0);
 
 	void *large = slip_malloc(100000);
 	CHECK(atomic_load(&page->large_taken) == 1 && atomic_load(&page->large_given) == 0);
