@@ -187,20 +187,21 @@ def cost_wordpress(options):
         urls = [url for url in urls if fetch(url)]
         for _ in range(3):
             visit(urls, pids)
-        more = {"on": [], "empty": []}
+        more, nothing, page = {"on": [], "empty": []}, visit(urls, pids), []
         for number in range(options.slices):
-            for name, found in more.items():
-                nothing = visit(urls, pids) if number % 2 else None
+            for name in ("on", "empty") if number % 2 else ("empty", "on"):
+                before = nothing
                 books.tell(name)
                 seen = visit(urls, [*pids, books.pid], books)
                 books.tell("off")
-                nothing = nothing or visit(urls, pids)
-                found.append(100 * (statistics.median(one / other for one, other in zip(seen, nothing)) - 1))
+                nothing = visit(urls, pids)
+                more[name].append(100 * (statistics.median(2 * one / (left + right) for one, left, right in zip(seen, before, nothing)) - 1))
+                page.append(statistics.mean(nothing))
         books.end()
-        found, empty, page = middle(more["on"]), middle(more["empty"]), statistics.mean(nothing)
+        found, empty = middle(more["on"]), middle(more["empty"])
         print(
-            f"result: CPU per page {text(found)} % more (bar {PAGE_BAR:.0f}), of which programs that do nothing {text(empty)}; {page / 1e6:.1f} ms a page; "
-            f"{options.slices} paired slices of {PAGES} of each"
+            f"result: CPU per page {text(found)} % more (bar {PAGE_BAR:.0f}), with programs that do nothing {text(empty)}; "
+            f"{statistics.median(page) / 1e6:.1f} ms a page; {options.slices} slices of {PAGES} of each, between two of nothing"
         )
         return 0 if found[2] <= PAGE_BAR else 1
     finally:
