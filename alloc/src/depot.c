@@ -235,9 +235,9 @@ static bool has_room(const depot_t *depot)
 /* Blocks are taken from slabs. Twice the room if that is for want of it: another thread's went there. */
 static void find_more_room(depot_t *depot, unsigned class)
 {
-	unsigned blocks = depot_is_shared(class) ? MAGAZINE_LARGE_MOST_BLOCKS : MAGAZINE_MOST_BLOCKS;
-	unsigned most = MOST_ROOM_BYTES / (blocks * (unsigned)class_bytes[class]);
 	if (depot->overflowed_by != NULL && depot->overflowed_by != __builtin_thread_pointer()) {
+		unsigned blocks = depot_is_shared(class) ? MAGAZINE_LARGE_MOST_BLOCKS : MAGAZINE_MOST_BLOCKS;
+		unsigned most = MOST_ROOM_BYTES / (blocks * (unsigned)class_bytes[class]);
 		depot->overflowed_by = NULL;
 		depot->more_room = depot->more_room * 2 + DEPOT_LEAST_ROOM;
 		depot->more_room = depot->more_room < most ? depot->more_room : most;
