@@ -271,16 +271,22 @@ impl KernelSampler {
         self.lost = lost;
     }
 
-    /// Asks whether the targets are still there, and reads what the kernel has told of them.
-    fn begin_look(&mut self, now_ns: u64, sink: &mut Sink) {
-        if self.start_ns == 0 {
-            self.start_ns = monotonic_ns().saturating_sub(now_ns);
-            for (key, since_ns) in std::mem::take(&mut self.early) {
-                if let Some(place) = self.waits.get_mut(&key) {
-                    place.begin_early(self.start_ns.saturating_sub(since_ns));
-                }
+    /// The recording begins at this time of `CLOCK_MONOTONIC`, unless it has begun.
+    fn begin_at(&mut self, start_ns: u64) {
+        if self.start_ns != 0 {
+            return;
+        }
+        self.start_ns = start_ns;
+        for (key, since_ns) in std::mem::take(&mut self.early) {
+            if let Some(place) = self.waits.get_mut(&key) {
+                place.begin_early(start_ns.saturating_sub(since_ns));
             }
         }
+    }
+
+    /// Asks whether the targets are still there, and reads what the kernel has told of them.
+    fn begin_look(&mut self, now_ns: u64, sink: &mut Sink) {
+        self.begin_at(monotonic_ns().saturating_sub(now_ns));
         for target in &mut self.processes {
             target.has_begun = false;
             target.is_gone |= !target.process.is_there(now_ns);
@@ -313,6 +319,7 @@ impl KernelSampler {
     fn take_events(&mut self, now_ns: u64, sink: &mut Sink) {
         // The kernel's time is that of the same clock as ours.
         let (now, monotonic_ns) = (Instant::now(), monotonic_ns());
+        let start_ns = if self.start_ns == 0 { monotonic_ns.saturating_sub(now_ns) } else { self.start_ns };
         self.files.take_debug_files();
         let events = self.probe.take().unwrap_or_default();
         self.kernel_stacks.name(&events, self.probe.symbols(), &mut sink.interner);
@@ -335,7 +342,7 @@ impl KernelSampler {
                         _ => Some(allocation),
                     };
                     if let Some(allocation) = lost {
-                        let time_ns = allocation.time_ns.saturating_sub(monotonic_ns.saturating_sub(now_ns));
+                        let time_ns = allocation.time_ns.saturating_sub(start_ns);
                         sink.totals.torn += 1;
                         self.store_without_stack(&allocation, time_ns, true, sink);
                     }
@@ -346,7 +353,7 @@ impl KernelSampler {
                     }
                 }
                 Event::Look(look) => {
-                    self.store(&look, (now, monotonic_ns), monotonic_ns.saturating_sub(now_ns), sink);
+                    self.store(&look, (now, monotonic_ns), start_ns, sink);
                 }
                 Event::Stack(stack) => {
                     if let Some(target) = self.processes.iter_mut().find(|target| target.id == stack.id) {
@@ -533,6 +540,10 @@ impl KernelSampler {
         // Each look has its own, or none.
         let native = self.natives.remove(&look.tid);
         let native = native.filter(|copy| copy.id == look.id && copy.time_ns == look.time_ns);
+        // Targets are seen as soon as they are added: what ran before the recording began is not of its time.
+        if look.wait.is_none() && self.trace.is_none() && look.time_ns < start_ns {
+            return;
+        }
         if let Some(process) = self.bare.iter_mut().find(|process| process.id == look.id) {
             let times = (look.time_ns.saturating_sub(start_ns), now_ns);
             let mut sample = process.see(look, native.as_ref(), times, &self.files, sink);
@@ -907,6 +918,7 @@ impl Sampler for KernelSampler {
     }
 
     fn rest(&mut self, until_ns: u64, start_ns: u64, sink: &mut Sink) -> bool {
+        self.begin_at(start_ns);
         loop {
             let now_ns = monotonic_ns();
             let Some(left_ns) = until_ns.checked_sub(now_ns).filter(|left| *left > 0) else { return true };

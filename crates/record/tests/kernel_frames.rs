@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
 
+use std::thread;
 use std::time::{Duration, Instant};
 
 use slip_model::{FrameKind, Interner, Mode, StackId};
@@ -24,19 +25,24 @@ fn names(interner: &Interner, stack: StackId) -> Vec<&str> {
     interner.frames_of(stack).map(|id| interner.text(interner.frame_at(id).name)).collect()
 }
 
+fn start(options: OutsideOptions) -> Option<KernelSampler> {
+    match KernelSampler::start(options, INTERVAL_NS) {
+        Ok(sampler) => Some(sampler),
+        Err(error @ (ProbeError::Denied(_) | ProbeError::NoTypes)) => {
+            skip("samples by the kernel", &error.to_string());
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
 #[test]
 fn what_runs_in_the_kernel_is_inside_of_the_function_that_called_it() {
     let options = OutsideOptions { mode: Mode::Cpu, ..OutsideOptions::default() };
     for python in slip_testkit::pythons().into_iter().filter(|python| python.version >= (3, 8)) {
         for without_kernel_stacks in [false, true] {
             let options = OutsideOptions { without_kernel_stacks, ..options };
-            let mut sampler = match KernelSampler::start(options, INTERVAL_NS) {
-                Ok(sampler) => sampler,
-                Err(error @ (ProbeError::Denied(_) | ProbeError::NoTypes)) => {
-                    return skip("stacks of the kernel", &error.to_string());
-                }
-                Err(error) => panic!("{error}"),
-            };
+            let Some(mut sampler) = start(options) else { return };
             let mut child = Launch::script(&python, "python/reads_zero.py").start().unwrap();
             child.wait_ready().unwrap();
             let (mut sink, begin, begin_ns) = (Sink::new(), Instant::now(), monotonic_ns());
@@ -72,4 +78,29 @@ fn what_runs_in_the_kernel_is_inside_of_the_function_that_called_it() {
             assert!(in_read * 10 >= in_kernel * 9, "{in_read} of {in_kernel} in a read");
         }
     }
+}
+
+#[test]
+fn what_ran_before_the_recording_began_is_not_in_it() {
+    let options = OutsideOptions { mode: Mode::Cpu, ..OutsideOptions::default() };
+    let Some(python) = slip_testkit::pythons().into_iter().find(|python| python.version >= (3, 8)) else {
+        return skip("samples by the kernel", "no CPython");
+    };
+    let Some(mut sampler) = start(options) else { return };
+    let mut child = Launch::script(&python, "python/reads_zero.py").start().unwrap();
+    child.wait_ready().unwrap();
+    let mut sink = Sink::new();
+    sampler.add(child.pid(), 0, &mut sink).unwrap();
+    // It is seen from here on, some 500 times before the recording begins.
+    thread::sleep(Duration::from_millis(100));
+    let (begin, begin_ns) = (Instant::now(), monotonic_ns());
+    let mut times = Vec::new();
+    while times.len() < LOOKS {
+        assert!(begin.elapsed() < PATIENCE, "{} samples", times.len());
+        assert!(sampler.rest(monotonic_ns() + PERIOD_NS, begin_ns, &mut sink));
+        sampler.sample(monotonic_ns() - begin_ns, &mut sink);
+        times.extend(sink.take_batch().samples.iter().map(|sample| sample.time_ns));
+    }
+    let early = times.iter().filter(|time_ns| **time_ns == 0).count();
+    assert_eq!(early, 0, "of {} samples", times.len());
 }
