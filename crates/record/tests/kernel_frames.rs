@@ -1,4 +1,5 @@
-//! The kernel's own functions, of samples that hit a thread there. Alone in its file: its targets leave no CPU to others.
+//! Samples that hit a thread in the kernel: its own functions, and since when they count. Alone in their file: their targets leave no CPU to
+//! others.
 
 #![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
 
