@@ -1,12 +1,16 @@
 //! Keeps books of processes, or not, as told line by line, for `bench/budget`: `books PID...`
 //!
-//! `on` begins to, `empty` has programs that do nothing in their place, `off` ends either, `take` prints the books as JSON.
-//! Each is answered with a line.
+//! `on` begins to, `empty` has programs that do nothing in their place, `off` ends either, `take` prints the books as JSON, with the
+//! requests since the last time. Each is answered with a line. Between two lines the requests are fetched each second, as in a
+//! recording: the kernel keeps only so many.
 
 #![allow(clippy::print_stdout, reason = "this is the output of the command")]
 
 use std::error::Error;
 use std::io::{BufRead as _, Write as _, stdin, stdout};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
 
 use slip_model::Language;
 use slip_probe::BudgetProbe;
@@ -15,11 +19,24 @@ use slip_remote::command_line;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let pids = std::env::args().skip(1).map(|pid| pid.parse()).collect::<Result<Vec<u32>, _>>()?;
-    let mut books = None;
+    let mut books: Option<Books> = None;
     let mut empty: Option<BudgetProbe> = None;
     let mut start_ns = 0;
-    for line in stdin().lock().lines() {
-        let answer = match line?.as_str() {
+    let mut requests = Vec::new();
+    let (sender, lines) = channel();
+    thread::spawn(move || stdin().lock().lines().try_for_each(|line| sender.send(line)));
+    loop {
+        let line = match lines.recv_timeout(Duration::from_secs(1)) {
+            Ok(line) => line?,
+            Err(RecvTimeoutError::Timeout) => {
+                if let Some(books) = &mut books {
+                    requests.extend(books.take(monotonic_ns() - start_ns, start_ns)?.1);
+                }
+                continue;
+            }
+            Err(RecvTimeoutError::Disconnected) => return Ok(()),
+        };
+        let answer = match line.as_str() {
             "on" => {
                 let mut begun = Books::start(true)?;
                 for pid in &pids {
@@ -27,6 +44,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                     begun.add(*pid, if is_php { Language::Php } else { Language::Python }, "")?;
                 }
                 start_ns = monotonic_ns();
+                requests.clear();
                 books = Some(begun);
                 "on".to_owned()
             }
@@ -43,8 +61,9 @@ fn main() -> Result<(), Box<dyn Error>> {
             }
             "take" => match &mut books {
                 Some(books) => {
-                    let (mut budget, requests) = books.take(monotonic_ns() - start_ns, start_ns)?;
-                    budget.requests = requests;
+                    let (mut budget, last) = books.take(monotonic_ns() - start_ns, start_ns)?;
+                    requests.extend(last);
+                    budget.requests = std::mem::take(&mut requests);
                     serde_json::to_string(&budget)?
                 }
                 None => "{}".to_owned(),
@@ -54,5 +73,4 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("{answer}");
         stdout().flush()?;
     }
-    Ok(())
 }
