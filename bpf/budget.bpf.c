@@ -108,10 +108,15 @@ static __always_inline __u32 wait_at_file(struct slip_thread *thread, const stru
 static __always_inline __u32 blocked_part(struct task_struct *task, struct slip_thread *thread, const struct pt_regs *regs)
 {
 	__s64 call = regs->orig_rax;
-	__u32 number = 0;
+	__u32 number = regs->rdi;
+	bool polls = call == 7 || call == 271; /* poll, ppoll */
 
-	if (call >= 0 && takes_file(call)) {
-		return wait_at_file(thread, file_of_number(task, regs->rdi));
+	/* First what threads wait for most often: each question here takes its time. */
+	if (polls && (regs->rsi != 1 || bpf_probe_read_user(&number, sizeof number, (const void *) regs->rdi))) {
+		return regs->rsi ? SLIP_SEVERAL : SLIP_PART_SLEEP;
+	}
+	if (polls || (call >= 0 && takes_file(call))) {
+		return wait_at_file(thread, file_of_number(task, number));
 	}
 	__u32 other = BPF_CORE_READ_BITFIELD_PROBED(task, in_iowait) ? SLIP_PART_DISK : SLIP_PART_OTHER;
 	if (call < 0) {
@@ -119,11 +124,6 @@ static __always_inline __u32 blocked_part(struct task_struct *task, struct slip_
 		return other == SLIP_PART_DISK ? SLIP_PART_DISK : SLIP_PART_MEMORY;
 	}
 	switch (call) {
-		case 7: case 271: /* poll, ppoll */
-			if (regs->rsi == 1 && bpf_probe_read_user(&number, sizeof number, (const void *) regs->rdi) == 0) {
-				return wait_at_file(thread, file_of_number(task, number));
-			}
-			return regs->rsi ? SLIP_SEVERAL : SLIP_PART_SLEEP;
 		case 23: case 270: /* select, pselect6 */
 			return regs->rdi ? SLIP_SEVERAL : SLIP_PART_SLEEP;
 		case 232: case 281: case 441: /* epoll_wait, epoll_pwait, epoll_pwait2 */
