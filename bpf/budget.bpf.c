@@ -104,15 +104,15 @@ static __always_inline __u32 wait_at_file(struct slip_thread *thread, const stru
 	}
 }
 
-/* What a thread is blocked by. */
-static __always_inline __u32 blocked_part(struct task_struct *task, struct slip_thread *thread, const struct pt_regs *regs)
+/* What a thread is blocked by. What it polls is in its memory, which can be read only where it is the one that leaves the CPU. */
+static __always_inline __u32 blocked_part(struct task_struct *task, struct slip_thread *thread, const struct pt_regs *regs, bool leaves)
 {
 	__s64 call = regs->orig_rax;
 	__u32 number = regs->rdi;
 	bool polls = call == 7 || call == 271; /* poll, ppoll */
 
 	/* First what threads wait for most often: each question here takes its time. */
-	if (polls && (regs->rsi != 1 || bpf_probe_read_user(&number, sizeof number, (const void *) regs->rdi))) {
+	if (polls && (regs->rsi != 1 || !leaves || bpf_probe_read_user(&number, sizeof number, (const void *) regs->rdi))) {
 		return regs->rsi ? SLIP_SEVERAL : SLIP_PART_SLEEP;
 	}
 	if (polls || (call >= 0 && takes_file(call))) {
@@ -191,7 +191,7 @@ static __always_inline void begin_watch(struct slip_thread *thread, __u64 now)
 }
 
 /* The thread is blocked from now on. */
-static __always_inline void block(struct task_struct *task, struct slip_thread *thread, __u64 now)
+static __always_inline void block(struct task_struct *task, struct slip_thread *thread, __u64 now, bool leaves)
 {
 	const struct pt_regs *regs = (const struct pt_regs *) bpf_task_pt_regs(task);
 
@@ -201,7 +201,7 @@ static __always_inline void block(struct task_struct *task, struct slip_thread *
 		thread->part = SLIP_PART_OTHER;
 		return;
 	}
-	__u32 part = blocked_part(task, thread, regs);
+	__u32 part = blocked_part(task, thread, regs, leaves);
 	/* One that PHP has begun ends as PHP says. */
 	if (thread->responded && !(thread->flags & SLIP_THREAD_STARTED) && may_be_idle(part, regs)) {
 		end_requests(thread, now, false);
@@ -235,7 +235,7 @@ static __always_inline void leave(struct task_struct *task, struct slip_thread *
 		thread->part = SLIP_PART_PREEMPTED;
 		thread->ready_ns = now;
 	} else {
-		block(task, thread, now);
+		block(task, thread, now, true);
 	}
 	thread->flags |= SLIP_THREAD_OFF;
 }
@@ -1233,7 +1233,7 @@ int add_threads(struct bpf_iter__task *context)
 	if (thread && !task->on_cpu) {
 		thread->flags |= SLIP_THREAD_OFF;
 		if (task->__state) {
-			block(task, thread, now);
+			block(task, thread, now, false);
 		} else {
 			thread->part = SLIP_PART_PREEMPTED;
 		}

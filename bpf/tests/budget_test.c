@@ -1115,6 +1115,23 @@ static void connection_from_a_port_that_is_taken_again_is_another_one(void)
 	first_socket.sk = &inbound;
 }
 
+static void what_a_thread_polls_is_read_of_its_own_memory_alone(void)
+{
+	reset();
+	begin_run(&thread, fake_time_ns);
+	first_socket.sk = &outbound;
+	/* One file, which the memory at hand says is the first. */
+	user_stack[0] = 0;
+	fake_regs.rdi = USER_STACK;
+	fake_regs.rsi = 1;
+	switch_out(7);
+	CHECK(thread.part == SLIP_PART_WAIT);
+	/* Of a thread that was found blocked it is the memory of who looks. */
+	block(&task, &thread, fake_time_ns, false);
+	CHECK(thread.part == SLIP_SEVERAL);
+	first_socket.sk = &inbound;
+}
+
 static void what_is_left_of_a_request_begins_none(void)
 {
 	CHECK(may_begin_request((const __u8 *) "\1\1\0\1\0\x08\0\0"));
@@ -1168,6 +1185,7 @@ int main(void)
 	fault_has_its_way_into_the_kernel_and_no_more_than_was_nothing_else();
 	places_that_call_for_memory_are_counted_and_their_stacks_copied();
 	connection_from_a_port_that_is_taken_again_is_another_one();
+	what_a_thread_polls_is_read_of_its_own_memory_alone();
 	what_is_left_of_a_request_begins_none();
 	tasks_have_the_numbers_of_the_loader();
 	return failed != 0;
