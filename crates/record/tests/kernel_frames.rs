@@ -3,13 +3,12 @@
 
 #![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
 
-use std::thread;
 use std::time::{Duration, Instant};
 
 use slip_model::{FrameKind, Interner, Mode, StackId};
 use slip_probe::ProbeError;
 use slip_record::{KernelSampler, OutsideOptions, Sampler, Sink, monotonic_ns};
-use slip_testkit::{Launch, skip};
+use slip_testkit::{Launch, skip, wait_cpu_time};
 
 /// Time between two looks at a CPU.
 const INTERVAL_NS: u64 = 200_000;
@@ -93,7 +92,7 @@ fn what_ran_before_the_recording_began_is_not_in_it() {
     let mut sink = Sink::new();
     sampler.add(child.pid(), 0, &mut sink).unwrap();
     // It is seen from here on, some 500 times before the recording begins.
-    thread::sleep(Duration::from_millis(100));
+    wait_cpu_time(child.pid(), 100_000_000);
     let (begin, begin_ns) = (Instant::now(), monotonic_ns());
     let mut times = Vec::new();
     while times.len() < LOOKS {

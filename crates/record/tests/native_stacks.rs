@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use slip_model::{FrameKind, Mode};
 use slip_probe::ProbeError;
 use slip_record::{KernelSampler, OutsideOptions, Sampler, Sink, monotonic_ns};
-use slip_testkit::{phps, pythons, skip};
+use slip_testkit::{phps, pythons, skip, wait_cpu_time};
 
 /// Time between two looks at a CPU.
 const INTERVAL_NS: u64 = 1_000_000;
@@ -204,18 +204,7 @@ fn functions_of_interpreters_are_where_their_loops_run_them() {
 #[test]
 fn a_stack_whose_native_part_had_no_room_says_so() {
     // At 1 kHz, 16 KB each.
-    const TIME_NS: u64 = 2_000_000_000;
-    let run_ns = |pid: u32| -> u64 {
-        let told = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap();
-        told.split(' ').next().unwrap().parse().unwrap()
-    };
-    let fill = |pid| {
-        let (begin, begin_ns) = (Instant::now(), run_ns(pid));
-        while run_ns(pid) < begin_ns + TIME_NS {
-            assert!(begin.elapsed() < PATIENCE, "the program has run for {} ns", run_ns(pid) - begin_ns);
-            std::thread::yield_now();
-        }
-    };
+    let fill = |pid| wait_cpu_time(pid, 2_000_000_000);
     let Some(stacks) = stacks_after(Command::new("/usr/bin/python3").args(["-c", DEEP]), fill) else {
         return;
     };

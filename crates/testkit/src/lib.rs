@@ -16,6 +16,7 @@
 
 mod alone;
 mod child;
+mod cpu_time;
 pub mod fpm;
 mod interpreters;
 mod launch;
@@ -24,6 +25,7 @@ mod skip;
 
 pub use alone::alone;
 pub use child::Child;
+pub use cpu_time::{cpu_time_ns, wait_cpu_time};
 pub use interpreters::{Interpreter, Runtime, phps, pythons};
 pub use launch::{Launch, fixtures};
 pub use shared::shared;

@@ -1,9 +1,10 @@
 //! Time on a CPU that programs take for time without one.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Read as _;
 
 use slip_remote::{PerfEvent, PerfScope, open_perf_event};
+use slip_testkit::cpu_time_ns;
 
 /// `PERF_COUNT_SW_TASK_CLOCK` (`include/uapi/linux/perf_event.h`).
 const TASK_CLOCK: u64 = 1;
@@ -36,18 +37,12 @@ impl Stolen {
 impl Thread {
     fn start(tid: u32) -> Self {
         let event = open_perf_event(PerfEvent::Software(TASK_CLOCK), 0, 0, PerfScope::Thread(tid)).unwrap();
-        Self { tid, event: event.into(), counted_ns: cpu_ns(tid) }
+        Self { tid, event: event.into(), counted_ns: cpu_time_ns(tid) }
     }
 
     fn ns(&self) -> u64 {
         let mut value = [0; 8];
         (&self.event).read_exact(&mut value).unwrap();
-        u64::from_ne_bytes(value).saturating_sub(cpu_ns(self.tid) - self.counted_ns)
+        u64::from_ne_bytes(value).saturating_sub(cpu_time_ns(self.tid) - self.counted_ns)
     }
-}
-
-/// The thread's clock of its CPU time.
-fn cpu_ns(tid: u32) -> u64 {
-    let text = fs::read_to_string(format!("/proc/{tid}/schedstat")).unwrap();
-    text.split_whitespace().next().unwrap().parse().unwrap()
 }
