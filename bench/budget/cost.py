@@ -25,8 +25,13 @@ SLICE_S = 0.25
 OTHERS = 24
 #: Calls of a page.
 GETS = 40
-#: Pages of a slice, one after the other: two thirds of a second, for which the books are fetched once; a recording does so once a second.
-PAGES = 20
+#: Pages of a slice, one after the other: a quarter of a second. More make it no surer: what the machine itself is faster or slower by changes slowly.
+PAGES = 10
+#: Programs that do nothing have a slice in every so many rounds.
+EMPTY_ROUNDS = 3
+#: From when programs are told to come or to go until pages are served again, seconds. They come in a quarter of one and go in 0.7, most of which is
+#: waiting, and pages that follow a longer rest take less: so each slice follows the same.
+REST_S = 0.8
 #: Most time until a peer sees the calls.
 PATIENCE_S = 20
 
@@ -187,25 +192,37 @@ def cost_wordpress(options):
         urls = [url for url in urls if fetch(url)]
         for _ in range(3):
             visit(urls, pids)
-        more, nothing, page = {"on": [], "empty": []}, visit(urls, pids), []
+        more, nothing, page = {"on": [], "empty": []}, visit_after(books, "off", urls, pids), []
         for number in range(options.slices):
-            for name in ("on", "empty") if number % 2 else ("empty", "on"):
+            for name in ("on",) if number % EMPTY_ROUNDS else ("empty", "on"):
                 before = nothing
-                books.tell(name)
-                seen = visit(urls, [*pids, books.pid], books)
-                books.tell("off")
-                nothing = visit(urls, pids)
+                seen = visit_after(books, name, urls, pids)
+                nothing = visit_after(books, "off", urls, pids)
                 more[name].append(100 * (statistics.median(2 * one / (left + right) for one, left, right in zip(seen, before, nothing)) - 1))
                 page.append(statistics.mean(nothing))
         books.end()
         found, empty = middle(more["on"]), middle(more["empty"])
         print(
-            f"result: CPU per page {text(found)} % more (bar {PAGE_BAR:.0f}), with programs that do nothing {text(empty)}; "
-            f"{statistics.median(page) / 1e6:.1f} ms a page; {options.slices} slices of {PAGES} of each, between two of nothing"
+            f"result: CPU per page {text(found)} % more (bar {PAGE_BAR:.0f}), with programs that do nothing {text(empty)} ({len(more['empty'])} slices); "
+            f"{statistics.median(page) / 1e6:.1f} ms a page; {options.slices} slices of {PAGES}, each between two of nothing"
         )
         return 0 if found[2] <= PAGE_BAR else 1
     finally:
         stack.down()
+
+
+def visit_after(books, word, urls, pids):
+    """CPU time of each page once the books were told this, with its share of fetching them, which a recording does once a second."""
+    end = time.monotonic() + REST_S
+    books.tell(word)
+    time.sleep(max(0, end - time.monotonic()))
+    begin = time.monotonic()
+    pages = visit(urls, pids)
+    share = (time.monotonic() - begin) / (len(urls) + len(pages))
+    before = cpu_ns([books.pid])
+    books.tell("take")
+    fetching = share * (cpu_ns([books.pid]) - before) if word == "on" else 0
+    return [page + fetching for page in pages]
 
 
 def fetch(url):
@@ -217,9 +234,8 @@ def fetch(url):
         return False
 
 
-def visit(urls, pids, books=None):
-    """CPU time of each page, of all that serve it, with its share of fetching the books of a slice. Nobody has served any while the
-    books were begun or ended, so each page is fetched once before."""
+def visit(urls, pids):
+    """CPU time of each page, of all that serve it. Nobody has served any while programs came or went, so each page is fetched once before."""
     for url in urls:
         fetch(url)
     used, pages = cpu_ns(pids), []
@@ -228,6 +244,4 @@ def visit(urls, pids, books=None):
             sys.exit("error: WordPress has no such page any more")
         before, used = used, cpu_ns(pids)
         pages.append(used - before)
-    if books:
-        books.tell("take")
-    return [page + (cpu_ns(pids) - used) / PAGES for page in pages]
+    return pages

@@ -14,7 +14,7 @@ from sums import sums
 def main():
     parser = argparse.ArgumentParser()
     commands = parser.add_subparsers(dest="command", required=True)
-    for name, slices in ("cost", 600), ("cost-wordpress", 300):
+    for name, slices in ("cost", 600), ("cost-wordpress", 330):
         of_cost = commands.add_parser(name)
         of_cost.add_argument("--slices", type=int, default=slices)
     of_sums = commands.add_parser("sums")
