@@ -1,7 +1,7 @@
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use std::{fs, thread};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::PATIENCE;
 
 /// For how long a thread has had a CPU, as the scheduler counts it: nanoseconds.
 ///

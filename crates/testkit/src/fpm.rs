@@ -14,10 +14,7 @@ use std::time::{Duration, Instant};
 
 use crate::interpreters::root;
 use crate::launch::Home;
-use crate::skip;
-
-/// Longest wait for php-fpm to get somewhere. The machine may be busy with other tests.
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::{PATIENCE, skip};
 
 /// A php-fpm program, and how it runs.
 #[derive(Clone, Debug)]

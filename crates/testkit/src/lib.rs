@@ -30,3 +30,6 @@ pub use interpreters::{Interpreter, Runtime, phps, pythons};
 pub use launch::{Launch, fixtures};
 pub use shared::shared;
 pub use skip::skip;
+
+/// Longest wait for a process to get somewhere. The machine may be busy with other tests.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
