@@ -126,6 +126,8 @@ pub(crate) fn run(options: &RecordOptions) -> Result<(), Failure> {
 /// Records into a new file. `in_file` says where to look if it fails on the way.
 #[allow(clippy::print_stderr, reason = "what is said to the user besides data")]
 pub(crate) fn record(options: &RecordOptions, path: &Path, in_file: &str) -> Result<Recorded, Failure> {
+    // Before anything is loaded into the kernel, or asked of a target.
+    Writer::check(path, options.force)?;
     slip_record::use_huge_pages();
     let stop = Arc::new(AtomicBool::new(false));
     listen(&stop)?;

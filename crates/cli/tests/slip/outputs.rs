@@ -73,6 +73,22 @@ fn a_file_that_is_no_recording_is_not_overwritten_nor_said_to_hold_samples() {
 }
 
 #[test]
+fn a_file_that_is_there_is_said_before_a_target_is_looked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.slip");
+    fs::write(&file, "mine").unwrap();
+    // No process has this number.
+    let ran = run(&["record", "--pid", "4194304", "--output", file.to_str().unwrap()]);
+    let message = format!(
+        "error: {} exists already\n\
+         hint: choose another name with -o, or overwrite it with --force\n",
+        file.display()
+    );
+    assert_eq!((ran.code, ran.stderr.as_str(), ran.stdout.as_str()), (2, message.as_str(), ""));
+    assert_eq!(fs::read(&file).unwrap(), b"mine");
+}
+
+#[test]
 fn a_report_that_cannot_be_written() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("a.slip");

@@ -126,7 +126,7 @@ fn on_a_kernel_that_does_not_describe_itself_stacks_are_read_from_outside() {
     ] {
         assert!(ran.stderr.contains(text), "{text}: {}", ran.stderr);
     }
-    let ran = hidden(&["record", "--pid", &pid, "--sampler", "kernel"]);
+    let ran = hidden(&["record", "--pid", &pid, "--sampler", "kernel", "--output", "other.slip"]);
     assert_eq!(ran.code, 4, "{}", ran.stderr);
     let ran = hidden(&["check"]);
     assert!(ran.stdout.contains("the kernel has no description of its types"), "{}", ran.stdout);

@@ -78,6 +78,24 @@ struct Gathered {
 }
 
 impl Writer {
+    /// What [`Writer::create`] would refuse, as far as that is known beforehand, for who has other things to do first. Changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Writer::create`].
+    pub fn check(path: &Path, overwrite: bool) -> Result<(), FileError> {
+        let path = std::path::absolute(path).map_err(|source| FileError::from_io(path, "create", source))?;
+        if overwrite {
+            check_recording(&path)?;
+        } else if path.symlink_metadata().is_ok() {
+            return Err(FileError::Exists { path });
+        }
+        match path.parent() {
+            Some(folder) if !folder.exists() => Err(FileError::NoFolder { path: folder.to_owned() }),
+            _ => Ok(()),
+        }
+    }
+
     /// Creates the file `path`, readable by its owner only, with an empty recording.
     ///
     /// With `overwrite`, a recording of that name is replaced; any other file is not.
@@ -425,9 +443,23 @@ fn cut<'a>(
 
 /// Removes the recording `path`, if there is one, and nothing else.
 fn remove_recording(path: &Path) -> Result<(), FileError> {
+    if !check_recording(path)? {
+        return Ok(());
+    }
+    // The journal first: next to a new file, one of the old file would be taken for its own.
+    let error = |source| FileError::from_io(path, "write to", source);
+    match fs::remove_file(journal_of(path)) {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => return Err(error(source)),
+        _ => {}
+    }
+    fs::remove_file(path).map_err(error)
+}
+
+/// Whether there is a file: then it is a recording, or empty, and nobody is writing it.
+fn check_recording(path: &Path) -> Result<bool, FileError> {
     let error = |source| FileError::from_io(path, "write to", source);
     let found = match fs::metadata(path) {
-        Err(source) if source.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(source) if source.kind() == io::ErrorKind::NotFound => return Ok(false),
         found => found.map_err(error)?,
     };
     if !found.is_file() {
@@ -443,12 +475,7 @@ fn remove_recording(path: &Path) -> Result<(), FileError> {
             return Err(FileError::Busy { path: path.to_owned() });
         }
     }
-    // The journal first: next to a new file, one of the old file would be taken for its own.
-    match fs::remove_file(journal_of(path)) {
-        Err(source) if source.kind() != io::ErrorKind::NotFound => return Err(error(source)),
-        _ => {}
-    }
-    fs::remove_file(path).map_err(error)
+    Ok(true)
 }
 
 /// The system error behind the last error of SQLite.

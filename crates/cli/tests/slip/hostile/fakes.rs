@@ -27,6 +27,7 @@ fn build(program: &Path, kind: &str) -> bool {
 #[test]
 fn the_symbols_of_an_interpreter_without_one() {
     let folder = tempfile::tempdir().unwrap();
+    let output = folder.path().join("never.slip");
     let kinds =
         ["-DPHP", "-DPYTHON=0x030b02f0", "-DPYTHON=0x030c01f0", "-DPYTHON=0x030d00f0", "-DPYTHON=0x030e00f0"];
     for kind in kinds {
@@ -37,14 +38,16 @@ fn the_symbols_of_an_interpreter_without_one() {
         for with in ["0", "8", "0x8000000000000000", "0xffffffffffffffff", "self"] {
             let target = Target::start(Command::new(&program).arg(with));
             let pid = target.pid();
-            for arguments in
-                [&["dump", "--pid", &pid][..], &["record", "--pid", &pid, "--output", "/no/such/file"]]
-            {
+            for arguments in [
+                &["dump", "--pid", &pid][..],
+                &["record", "--pid", &pid, "--output", output.to_str().unwrap()],
+            ] {
                 let ran = bounded(arguments);
                 assert_eq!(ran.code, 4, "{kind} {with}: {}", ran.stderr);
                 assert!(ran.stderr.starts_with("error: ") && ran.stderr.contains(&pid), "{}", ran.stderr);
                 assert_eq!(ran.stdout, "", "{kind} {with}");
             }
+            assert!(!output.exists(), "{kind} {with}");
             assert_eq!(bounded(&["check", "--pid", &pid]).code, 4, "{kind} {with}");
         }
     }
