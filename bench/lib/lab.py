@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,9 @@ class Lab:
     """One of `labs/` in a folder of its own."""
 
     def __init__(self, program, variable, *options):
+        # Who is told to end ends in the usual way, so that what was started goes down.
+        for ending in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(ending, lambda number, _: sys.exit(128 + number))
         self.program, self.folder = program, tempfile.mkdtemp(prefix="slip-bench.", dir="/var/tmp")
         self.environment = {**os.environ, variable: self.folder}
         self.run("install")
