@@ -30,7 +30,7 @@ PAGES = 10
 #: Programs that do nothing have a slice in every so many rounds.
 EMPTY_ROUNDS = 3
 #: From when programs are told to come or to go until pages are served again, seconds. They come in a quarter of one and go in 0.7, most of which is
-#: waiting, and pages that follow a longer rest take less: so each slice follows the same.
+#: waiting, and pages that follow no rest take half a per cent more than pages after one of 0.07 s: so each slice follows the same.
 REST_S = 0.8
 #: Most time until a peer sees the calls.
 PATIENCE_S = 20
@@ -219,9 +219,11 @@ def visit_after(books, word, urls, pids):
     begin = time.monotonic()
     pages = visit(urls, pids)
     share = (time.monotonic() - begin) / (len(urls) + len(pages))
+    if word != "on":
+        return pages
     before = cpu_ns([books.pid])
     books.tell("take")
-    fetching = share * (cpu_ns([books.pid]) - before) if word == "on" else 0
+    fetching = share * (cpu_ns([books.pid]) - before)
     return [page + fetching for page in pages]
 
 

@@ -16,6 +16,8 @@ import sys
 import tempfile
 import time
 
+from ending import end_by_exception
+
 #: Longest wait for a server to start, to answer, to come to rest or to end. The machine may be busy.
 PATIENCE_S = 60
 
@@ -67,9 +69,7 @@ class Checks:
 
 def arguments(description, requests):
     """The parser with the options that all of these benches have."""
-    # As an exception: servers are stopped and folders deleted on the way out. Also where the shell has it ignored.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    signal.signal(signal.SIGINT, lambda *_: sys.exit(130))
+    end_by_exception(signal.SIGTERM, signal.SIGINT)
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter,
                                      epilog="exit codes: 0 every promise holds (or this PHP is not here), 1 one does not, 2 wrong use")
     parser.add_argument("--requests", type=int, default=requests, metavar="N", help=f"default {requests}")

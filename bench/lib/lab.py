@@ -11,6 +11,8 @@ import subprocess
 import sys
 import tempfile
 
+from ending import end_by_exception
+
 BOOKS = "target/release/examples/books"
 STACK, SYMFONY, DRAGS = "labs/stack/stack", "labs/symfony/symfony", "labs/drags/drags"
 
@@ -19,9 +21,7 @@ class Lab:
     """One of `labs/` in a folder of its own."""
 
     def __init__(self, program, variable, *options):
-        # Who is told to end ends in the usual way, so that what was started goes down.
-        for ending in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(ending, lambda number, _: sys.exit(128 + number))
+        end_by_exception(signal.SIGTERM, signal.SIGHUP)
         self.program, self.folder = program, tempfile.mkdtemp(prefix="slip-bench.", dir="/var/tmp")
         self.environment = {**os.environ, variable: self.folder}
         self.run("install")
