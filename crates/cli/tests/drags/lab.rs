@@ -138,13 +138,15 @@ impl Labs {
     /// For how long threads that are of no lab have had a CPU, by their names; nanoseconds.
     fn used_by_others(&self) -> BTreeMap<String, u64> {
         let mut used = BTreeMap::new();
-        for pid in &self.others {
+        // The kernel makes workers as it needs them; no lab has any.
+        let later = processes().into_iter().filter(|pid| !self.others.contains(pid) && is_of_kernel(pid));
+        for pid in self.others.iter().cloned().chain(later) {
             // Those that have ended are not there.
             for task in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
                 let read = |file| fs::read_to_string(task.path().join(file)).unwrap_or_default();
                 let ns: u64 =
                     read("schedstat").split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or_default();
-                *used.entry(read("comm").trim_end().to_owned()).or_default() += ns;
+                *used.entry(kernels_name(read("comm").trim_end()).to_owned()).or_default() += ns;
             }
         }
         used
@@ -205,6 +207,37 @@ fn end_interrupted() {
 
 fn one_line(said: &[u8]) -> String {
     String::from_utf8_lossy(said).trim().replace('\n', "; ")
+}
+
+/// Whether it is a child of `kthreadd`.
+fn is_of_kernel(pid: &str) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // Its state and its parent stand behind its name, which may have a bracket in it.
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.split(' ').nth(1) == Some("2"))
+}
+
+/// What the kernel itself calls a thread that is called this in `/proc`, which shows all of a kernel thread's name, and behind a worker's
+/// the queue that it works for: `kworker/0:0H` is `kworker/0:0H-kblockd` there.
+fn kernels_name(comm: &str) -> &str {
+    /// `TASK_COMM_LEN` without the zero at its end.
+    const MOST: usize = 15;
+    let is_worker = comm.strip_prefix("kworker/").is_some_and(|id| !id.starts_with("R-"));
+    let name = comm.split(['-', '+']).next().filter(|_| is_worker).unwrap_or(comm);
+    name.get(..MOST).unwrap_or(name)
+}
+
+#[test]
+fn a_kernel_thread_is_called_as_the_kernel_calls_it() {
+    let called = [
+        ("php-fpm8.2", "php-fpm8.2"),
+        ("kworker/0:0H-kblockd", "kworker/0:0H"),
+        ("kworker/u8:3+events_unbound", "kworker/u8:3"),
+        ("kworker/0:1H", "kworker/0:1H"),
+        ("kworker/R-writeback", "kworker/R-write"),
+    ];
+    for (comm, name) in called {
+        assert_eq!(kernels_name(comm), name);
+    }
 }
 
 /// All that are there, by their numbers.

@@ -440,24 +440,33 @@ fn fixes(case: &Case<'_>, cause: Cause) -> Vec<Statement> {
             ]
         }
         Cause::Steal => vec![Statement::new("another host, or an instance whose CPUs are its own")],
-        Cause::Priority => vec![
-            Statement::new(
-                "the workers' priority no lower than that of {program} (PHP-FPM: process.priority; systemd: Nice=, CPUSchedulingPolicy=), or {program} \
-                 on other CPUs",
-            )
-            .with("program", preferred(case)),
-        ],
+        Cause::Priority => vec![of_taker(
+            preferred(case),
+            "the workers' priority no lower than that of {program} (PHP-FPM: process.priority; systemd: Nice=, CPUSchedulingPolicy=), or {program} \
+             on other CPUs",
+        )],
         Cause::Workers => vec![Statement::new(
             "more CPUs, or as many workers as there are CPUs for; what each request computes is in CODE",
         )],
-        Cause::Other => vec![
-            Statement::new(
-                "{program} on other CPUs or another machine, or with a lower priority (nice 19, CPUWeight=)",
-            )
-            .with("program", other(case)),
-        ],
+        Cause::Other => vec![of_taker(
+            other(case),
+            "{program} on other CPUs or another machine, or with a lower priority (nice 19, CPUWeight=)",
+        )],
         Cause::Unknown => vec![],
     }
+}
+
+/// What helps if this program has the CPU. The kernel's threads that work for what others ask of it can be given no CPU and no priority.
+fn of_taker(program: Value, otherwise: &'static str) -> Statement {
+    const OF_KERNEL: [&str; 4] = ["kworker/", "ksoftirqd/", "kswapd", "jbd2/"];
+    let is_of_kernel =
+        matches!(&program, Value::Name(name) if OF_KERNEL.iter().any(|begin| name.starts_with(begin)));
+    let text = if is_of_kernel {
+        "{program} is a thread of the kernel, and works for whoever uses disks and network most: that at other times, or on another machine"
+    } else {
+        otherwise
+    };
+    Statement::new(text).with("program", program)
 }
 
 /// What is left when the cause is gone is what others take, and what was not seen to be its own.
@@ -560,6 +569,10 @@ mod tests {
         assert_eq!((finding.cause, finding.confidence), ("another_process", Confidence::High));
         assert_eq!(finding.headline.value("program"), Some(&Value::Name("sh".into())));
         assert!(finding.ruled_out.iter().any(|out| out.text.starts_with("a CPU quota: none")), "{finding:?}");
+        assert!(finding.fixes[0].text.contains("nice 19"), "{finding:?}");
+        // Which can be given no priority.
+        let finding = found(judge, &ready(&[("kworker/0:0H", false, 2_000 * MS)]));
+        assert!(finding.fixes[0].text.contains("a thread of the kernel"), "{finding:?}");
         let workers = ready(&[("php-fpm", true, 2_000 * MS), ("sh", false, 500 * MS)]);
         assert_eq!(found(judge, &workers).cause, "own_workers");
         // Who is preferred is to blame for that, whoever it is.
