@@ -130,6 +130,17 @@ def back_memory(megabytes):
     memory.close()
 
 
+def instructions(library, command, function=None):
+    """How many a command executes with a library, all threads together, as callgrind counts them: those of one function and what it calls, or all."""
+    if not shutil.which("valgrind"):
+        sys.exit("error: instructions are counted by valgrind, which is not there\nhint: apt-get install valgrind")
+    with tempfile.TemporaryDirectory() as folder:
+        counts = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={folder}/out", *([f"--toggle-collect={function}"] if function else [])]
+        subprocess.run([*counts, *command], env=environment(library), capture_output=True, check=True)
+        with open(f"{folder}/out") as file:
+            return int(re.search(r"^(?:summary|totals): (\d+)", file.read(), re.M).group(1))
+
+
 def skip(name, reason):
     print(f"skip {name}: {reason}", file=sys.stderr)
 

@@ -3,7 +3,7 @@
 All allocators run in turns, the order turned by one in each round: of these is what is said of memory. Then those that may be the best peer, and
 mimalloc, run beside ours in more rounds, of which is what is said of CPU time. A ratio is the median of the ratios of the rounds, with the
 interval that holds it with 95 %, by order. A bar holds when the whole interval is on its better side; where the bar lies within, the two are not separated
-by these rounds, and it does not hold yet.
+by these rounds, and it does not hold yet. Of CPU time instructions decide then, which repeat: ours beside those of the peer with the fewest.
 
   CPU time    of mimalloc 2, over ours: the geometric mean of the medians of all patterns
               ours, over that of the best peer: each pattern
@@ -53,6 +53,9 @@ NEAR, MOST_NEAR = 1.15, 4
 #: More than any allocator needs for it, of malloc-large and of the others.
 BACKED_MB = {"malloc_large": 1024}
 USUAL_BACKED_MB = 128
+
+#: Parts of the operations with which instructions are counted: what the one takes more than the other is without start and end.
+COUNTED = (10, 5)
 
 #: A pattern takes some seconds.
 MOST_S = 300
@@ -168,8 +171,9 @@ class Bars:
         verdict = at_most((1 / mean[0], 1 / mean[2], 1 / mean[1]), 1 / FASTER_BAR)
         self.tell(f"CPU time of {peer} over ours {text(mean)} over {len(both)} patterns (bar {FASTER_BAR}) {verdict}", verdict)
 
-    def each(self, found, what, bar, ratio_of):
-        """Of each pattern. `ratio_of` gives the ratio and whom it is to."""
+    def each(self, found, what, bar, ratio_of, decide=None):
+        """Of each pattern. `ratio_of` gives the ratio and whom it is to. Where that is not separated from the bar, `decide` may give another ratio, and what
+        of."""
         print(f"{what} (bar {bar})")
         worst, others = None, []
         for pattern, results in found.items():
@@ -177,10 +181,15 @@ class Bars:
                 continue
             ratio, peers = ratio_of(results)
             verdict = at_most(ratio, bar)
-            print(f"{pattern:>14}  {text(ratio):24} {verdict:14} {peers}")
+            told, is_clear = f"{text(ratio)} {verdict}", verdict == "holds"
+            if decide and verdict == "not separated":
+                exact, of = decide(pattern, results)
+                verdict = at_most((exact, exact, exact), bar)
+                told += f", {exact:.2f} {of} {verdict}"
+            print(f"{pattern:>14}  {told} {peers}", flush=True)
             self.holds = self.holds and verdict == "holds"
-            if verdict != "holds":
-                others.append(f"{pattern} {text(ratio)} {verdict}")
+            if not is_clear:
+                others.append(f"{pattern} {told}")
             if worst is None or ratio[0] > worst[0]:
                 worst = ratio[0], f"most {text(ratio)} with {pattern}"
         if worst:
@@ -195,6 +204,20 @@ class Bars:
 def cpu_ratio(results):
     peer = best_peers(results, 0)[0]
     return ratios(results[OURS][0], results[peer][0]), peer
+
+
+def instructions_ratio(command, names, libraries):
+    """Ours over the fewest, and that it is that."""
+    counts = {}
+    for name in names:
+        try:
+            some, more = (preload.instructions(libraries[name], [command[0], str(int(command[1]) // part), *command[2:]]) for part in COUNTED)
+        except subprocess.CalledProcessError as error:
+            preload.skip(f"instructions of {os.path.basename(command[0])} with {name}", f"status {error.returncode}")
+            continue
+        counts[name] = more - some
+    best = min((name for name in counts if name != OURS), key=counts.get)
+    return counts[OURS] / counts[best], f"of {best}'s instructions"
 
 
 def memory_ratio(results):
@@ -267,7 +290,8 @@ def main(values):
     bars = Bars()
     for peer in FASTER_THAN:
         bars.faster_than(found, peer)
-    bars.each(found, "CPU time of the best peer's", CPU_BAR, cpu_ratio)
+    bars.each(found, "CPU time of the best peer's", CPU_BAR, cpu_ratio,
+              lambda pattern, results: instructions_ratio(commands[pattern], results, compared))
     bars.each(first, f"memory of the mean of the {MEMORY_PEERS} lowest peers'", MEMORY_BAR, memory_ratio)
     print(f"result: {'; '.join(bars.parts)}")
     return bars.holds
