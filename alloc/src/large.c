@@ -13,12 +13,18 @@ enum { MOST_SLABS_IN_RUN = SLABS_IN_SUPERSLAB / 2 };
 /* Of a block so long it matters whether it will be used, which is taken from the one before it. */
 #define LEAST_JUDGED_BYTES (2 * SUPERSLAB_BYTES)
 
+/* Blocks are looked at until so many in a row were used to their end, and of those that follow one in so many: each look is four calls of the kernel. */
+enum { SURE_AFTER = 4, LOOKED_AT_ONE_IN = 8 };
+
 /* The last block so long that this thread took. It may be another one's by now. NULL if it is known whether it was used. */
 static _Thread_local struct {
 	const char *start;
 	size_t bytes;
 	bool was_used;
 	bool was_used_to_end;
+	/* Of those that were looked at, at most SURE_AFTER; and how many were not since then. */
+	unsigned char used_in_row;
+	unsigned char passed_over;
 } last __attribute__((tls_model("initial-exec")));
 
 static size_t units(size_t bytes, size_t unit)
@@ -66,12 +72,25 @@ static void *take(size_t bytes, size_t alignment, bool fill, bool *is_zero)
 }
 
 /* Not all of these pages are there of a table that has few entries, of a stack, or of a buffer that was made to be large enough. */
+static void look_at_last(void)
+{
+	last.was_used = os_is_resident(last.start + last.bytes / 4) && os_is_resident(last.start + last.bytes / 2) &&
+			os_is_resident(last.start + last.bytes / 4 * 3);
+	last.was_used_to_end = last.was_used && os_is_resident(last.start + last.bytes - 1);
+	if (!last.was_used_to_end) {
+		last.used_in_row = 0;
+	} else if (last.used_in_row < SURE_AFTER) {
+		last.used_in_row++;
+	}
+	last.passed_over = 0;
+}
+
 static void judge_last(void)
 {
 	if (last.start != NULL) {
-		last.was_used = os_is_resident(last.start + last.bytes / 4) && os_is_resident(last.start + last.bytes / 2) &&
-				os_is_resident(last.start + last.bytes / 4 * 3);
-		last.was_used_to_end = last.was_used && os_is_resident(last.start + last.bytes - 1);
+		if (last.used_in_row < SURE_AFTER || ++last.passed_over == LOOKED_AT_ONE_IN) {
+			look_at_last();
+		}
 		last.start = NULL;
 	}
 }

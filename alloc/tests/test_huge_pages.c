@@ -29,6 +29,24 @@ static void *begin_anew(void *argument)
 	return argument;
 }
 
+/* After blocks that were all used only one in eight is looked at, so this is found out after that many. */
+static void *stop_using(void *argument)
+{
+	enum { BLOCKS = 24, USED = 7, FOUND_OUT = 16 };
+	char *blocks[BLOCKS];
+	uint64_t first = asked_for(), before = 0;
+	for (size_t at = 0; at < BLOCKS; at++) {
+		before = at == FOUND_OUT ? asked_for() : before;
+		blocks[at] = take(8 * MIB);
+		memset(blocks[at], 1, at < USED ? 8 * MIB : 0);
+	}
+	CHECK(before > first && asked_for() == before);
+	for (size_t at = 0; at < BLOCKS; at++) {
+		slip_free(blocks[at]);
+	}
+	return argument;
+}
+
 int main(void)
 {
 	pthread_t thread;
@@ -83,5 +101,6 @@ int main(void)
 	CHECK(bytes_taken() == 0);
 	slip_free(take(64 * MIB));
 	CHECK(asked_for() == 26 * MIB);
+	CHECK(pthread_create(&thread, NULL, stop_using, NULL) == 0 && pthread_join(thread, NULL) == 0);
 	return 0;
 }
