@@ -545,21 +545,28 @@ static __always_inline void note_sent(struct task_struct *task, struct slip_thre
 	}
 }
 
-/* A thread has sent, or could not: the result is negative then. */
+/* A thread has sent, or could not: the result is negative then. What is sent on a UNIX socket has come to the other side by then, whose arrival was
+ * noted as what it is, and when; nothing else of the thread changes there. */
 static __always_inline int note_sent_by(struct sock *socket, int sent)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct slip_thread *thread = thread_of(task);
 	__u32 stop = SLIP_THREAD_TRANSFERS | SLIP_THREAD_IN_FAULT;
 
+	bool has_come = READ_SOCKET(socket, __sk_common.skc_family) == AF_UNIX;
+
 	if (thread && (__u64) socket == thread->last_socket && sent > 0) {
 		struct exchange *exchange = exchange_of_client(socket);
 		if (exchange && exchange->sent_ns) {
-			change(task, thread, stop, 0);
-			note_question(task, thread, exchange, sent, thread->since_ns);
+			__u64 now = exchange->delivered_ns;
+			if (!has_come || now <= thread->since_ns || thread->flags & (stop | SLIP_THREAD_OFF)) {
+				change(task, thread, stop, 0);
+				now = thread->since_ns;
+			}
+			note_question(task, thread, exchange, sent, now);
 			return 0;
 		}
-	} else if (!options.does_nothing) {
+	} else if (!options.does_nothing && !has_come) {
 		struct exchange *exchange = exchange_of_server(socket);
 		if (exchange && exchange->answered_ns < exchange->taken_ns) {
 			note_answered(exchange, bpf_ktime_get_ns());
