@@ -172,8 +172,8 @@ class Bars:
         self.tell(f"CPU time of {peer} over ours {text(mean)} over {len(both)} patterns (bar {FASTER_BAR}) {verdict}", verdict)
 
     def each(self, found, what, bar, ratio_of, decide=None):
-        """Of each pattern. `ratio_of` gives the ratio and whom it is to. Where that is not separated from the bar, `decide` may give another ratio, and what
-        of."""
+        """Of each pattern. `ratio_of` gives the ratio and whom it is to. Where that is not separated from the bar, `decide` gives another ratio, and what
+        of, or None."""
         print(f"{what} (bar {bar})")
         worst, others = None, []
         for pattern, results in found.items():
@@ -182,8 +182,9 @@ class Bars:
             ratio, peers = ratio_of(results)
             verdict = at_most(ratio, bar)
             told, is_clear = f"{text(ratio)} {verdict}", verdict == "holds"
-            if decide and verdict == "not separated":
-                exact, of = decide(pattern, results)
+            decided = decide(pattern, results) if decide and verdict == "not separated" else None
+            if decided:
+                exact, of = decided
                 verdict = at_most((exact, exact, exact), bar)
                 told += f", {exact:.2f} {of} {verdict}"
             print(f"{pattern:>14}  {told} {peers}", flush=True)
@@ -207,7 +208,7 @@ def cpu_ratio(results):
 
 
 def instructions_ratio(command, names, libraries):
-    """Ours over the fewest, and that it is that."""
+    """Ours over the fewest, and that it is that. None if valgrind runs ours or all others not."""
     counts = {}
     for name in names:
         try:
@@ -216,6 +217,8 @@ def instructions_ratio(command, names, libraries):
             preload.skip(f"instructions of {os.path.basename(command[0])} with {name}", f"status {error.returncode}")
             continue
         counts[name] = more - some
+    if OURS not in counts or len(counts) == 1:
+        return None
     best = min((name for name in counts if name != OURS), key=counts.get)
     return counts[OURS] / counts[best], f"of {best}'s instructions"
 

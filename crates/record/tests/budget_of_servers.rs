@@ -45,7 +45,9 @@ fn assert_most_of_calls(budget: &Budget, parts: &[CallPart], (drag_ns, rest_ns):
     let unseen: &[CallPart] = if sees_sending { &[] } else { &[CallPart::Remote] };
     let found_ns: u64 = parts.iter().chain(unseen).map(|part| ns(*part)).sum();
     let what = format!("{what}: {parts:?}");
-    assert_share(found_ns + ready_ns, drag_ns, SHARE..f64::INFINITY, &what);
+    let parts_ms = CallPart::ALL.map(|part| format!("{part:?} {:.1}", ns(part) as f64 / 1e6)).join(", ");
+    let split = format!("{what} of {} calls (ms: {parts_ms})", calls.calls);
+    assert_share(found_ns + ready_ns, drag_ns, SHARE..f64::INFINITY, &split);
     let rights = [parts, unseen, &[CallPart::Woken, CallPart::Running]].concat();
     let others = CallPart::ALL.into_iter().filter(|other| other.is_of_calls() && !rights.contains(other));
     let wrong_ns: u64 = others.map(ns).sum();
