@@ -552,7 +552,6 @@ static __always_inline int note_sent_by(struct sock *socket, int sent)
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct slip_thread *thread = thread_of(task);
 	__u32 stop = SLIP_THREAD_TRANSFERS | SLIP_THREAD_IN_FAULT;
-
 	bool has_come = READ_SOCKET(socket, __sk_common.skc_family) == AF_UNIX;
 
 	if (thread && (__u64) socket == thread->last_socket && sent > 0) {

@@ -208,7 +208,7 @@ def cpu_ratio(results):
 
 
 def instructions_ratio(command, names, libraries):
-    """Ours over the fewest, and that it is that. None if valgrind runs ours or all others not."""
+    """Ours over the fewest of those peers that run under valgrind, and whose these are. None if ours does not, or no peer."""
     counts = {}
     for name in names:
         try:
